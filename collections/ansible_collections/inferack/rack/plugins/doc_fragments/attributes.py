@@ -1,0 +1,29 @@
+# Copyright: inferack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What every module says about itself, so that each only adds its degree of support."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """Documentation fragments `inferack.rack.attributes` and `inferack.rack.attributes.checks`."""
+
+    DOCUMENTATION = r"""
+options: {}
+attributes:
+  check_mode:
+    description: Can run in C(check_mode) and says what it would change without changing it.
+  diff_mode:
+    description: Returns what changed, or would change, when in diff mode.
+  idempotent:
+    description: Run a second time with the same options it changes nothing, as long as nothing else changed the node.
+"""
+
+    CHECKS = r"""
+options:
+  report_only:
+    description:
+      - End successful although a check fails. The checks are in the result either way.
+    type: bool
+    default: false
+"""

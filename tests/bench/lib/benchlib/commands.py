@@ -1,0 +1,136 @@
+"""The commands of tests/bench/bench."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+
+from benchlib import nodes, paths, services
+from benchlib.faults import FAULTS
+from benchlib.shell import CommandFailed, docker, say, sudo
+
+PARTS = ("kernel", "base", "services", "debian", "ubuntu", "openeuler", "toolkit", "engines")
+"""The bench's parts, in the order in which they are built. A part without a `build` is left out."""
+
+
+def build(words: list[str]) -> None:
+    """Run the parts' `build`, each with its progress. Raises CommandFailed naming the part that failed."""
+    unknown = [word for word in words if word not in PARTS]
+    if unknown:
+        raise SystemExit(f"there is no part {unknown[0]!r}; expected some of {', '.join(PARTS)}")
+    parts = [part for part in PARTS if (not words or part in words) and (paths.BENCH_DIR / part / "build").exists()]
+    begin = time.monotonic()
+    for index, part in enumerate(parts, 1):
+        say(f"[{index}/{len(parts)}] {part}")
+        started = time.monotonic()
+        result = subprocess.run(
+            [str(paths.BENCH_DIR / part / "build")],
+            env={**os.environ, "BENCH_STATE": str(paths.state()), "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        if result.returncode:
+            raise CommandFailed(f"the part {part} failed with {result.returncode}; its words are above")
+        say(f"[{index}/{len(parts)}] {part}: done in {time.monotonic() - started:.0f} s")
+    say(f"built in {time.monotonic() - begin:.0f} s")
+
+
+def chosen(words: list[str]) -> list[nodes.Host]:
+    """The hosts named, else all that have an image."""
+    return [nodes.host(word) for word in words] if words else [one for one in nodes.HOSTS if one.name != nodes.SERVICES]
+
+
+def up(words: list[str]) -> None:
+    """Start the services host and the nodes named (default: all), and wait until each answers."""
+    nodes.ensure_network()
+    wanted = chosen([word for word in words if word != nodes.SERVICES])
+    services.up()
+    for one in wanted:
+        nodes.start(one)
+    for one in wanted:
+        seconds = nodes.wait_for_ssh(one)
+        services.trust(one)
+        say(f"  {one.name}: {one.ip}, SSH after {seconds:.1f} s")
+
+
+def down(words: list[str]) -> None:
+    """Remove this instance's containers, volumes and network."""
+    if words:
+        raise SystemExit("down takes no words; `bench reset NODE` puts a fresh node in place")
+    remove_instance(paths.number())
+    shutil.rmtree(paths.instance_state(), ignore_errors=True)
+
+
+def remove_instance(number: int) -> None:
+    """Remove what is labelled as the instance's own."""
+    label = f"label=inferack.bench={number}"
+    for container in docker("ps", "--all", "--quiet", "--filter", label).splitlines():
+        docker("rm", "--force", "--volumes", container)
+    for volume in docker("volume", "ls", "--quiet", "--filter", label).splitlines():
+        docker("volume", "rm", volume)
+    for network in docker("network", "ls", "--quiet", "--filter", label).splitlines():
+        docker("network", "rm", network)
+
+
+def reset(words: list[str]) -> None:
+    """Put fresh nodes in the place of those named."""
+    if not words:
+        raise SystemExit("reset: which node?")
+    for one in [nodes.host(word) for word in words]:
+        nodes.remove(one)
+    up(words)
+
+
+def reboot(words: list[str]) -> None:
+    """Reboot the nodes named."""
+    for word in words:
+        nodes.reboot(nodes.host(word))
+
+
+def fault(words: list[str]) -> None:
+    """Break something on a node."""
+    apply(words, "fault")
+
+
+def repair(words: list[str]) -> None:
+    """Mend what `fault` broke."""
+    apply(words, "repair")
+
+
+def apply(words: list[str], verb: str) -> None:
+    """Carry out one half of a fault."""
+    if len(words) < 2 or words[1] not in FAULTS:
+        raise SystemExit(f"{verb} NODE NAME [KEY=VALUE…]; expected a name among: {', '.join(sorted(FAULTS))}")
+    settings = dict(word.partition("=")[::2] for word in words[2:])
+    one = FAULTS[words[1]]
+    action = one.cause if verb == "fault" else one.repair
+    say(f"  {words[0]}: {verb} {words[1]}: {one.text}")
+    action(nodes.host(words[0]), settings)
+
+
+def show(words: list[str]) -> None:
+    """Print hosts and faults."""
+    for one in nodes.HOSTS:
+        gpus = f"{len(one.gpus)} x {one.gpus[0]['product']}" if one.gpus else ""
+        say(f"{one.name:<16} {one.ip:<15} {nodes.status(one) or 'absent':<9} {gpus}")
+    say("faults:")
+    for name, one_fault in sorted(FAULTS.items()):
+        say(f"  {name:<22} {one_fault.text}")
+
+
+def ssh(words: list[str]) -> None:
+    """Become an ssh client to a node."""
+    command = nodes.ssh_command(nodes.host(words[0]), *words[1:])
+    os.execvp(command[0], command)
+
+
+def clean(words: list[str]) -> None:
+    """Remove everything that the bench made on this machine."""
+    instances = docker("ps", "--all", "--filter", "label=inferack.bench", "--format", '{{.Label "inferack.bench"}}')
+    for number in {int(text) for text in instances.split() if text.isdigit()} | {paths.number()}:
+        remove_instance(number)
+    for image in docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "inferack-bench/*").splitlines():
+        docker("image", "rm", "--force", image, check=False)
+    subprocess.run([*sudo(), "rm", "-rf", str(paths.state())], check=True)

@@ -1,0 +1,517 @@
+# Copyright: inferack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The plan for a node: what will be installed on it, or why nothing can be (docs/architecture.md, `inferack_plan`).
+
+Pure: facts, the operator's request and the data in; the plan out. Impossible requests come back as failing checks that name
+both sides of the conflict and the nearest choice that works, never as an exception. Runs on the control node only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, WARN, Check, as_dicts
+from ansible_collections.inferack.rack.plugins.plugin_utils import _compat as compat
+from ansible_collections.inferack.rack.plugins.plugin_utils._node import check_node, ready
+
+DISTRIBUTION = "distribution"
+RUNFILE = "runfile"
+
+#: The file in which the driver role enables further apt components: our own, so that it never counts as the node's.
+COMPONENTS_FILE = "inferack-driver.sources"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the operator said. Empty text: not said."""
+
+    branch: str = ""
+    version: str = ""
+    flavour: str = ""
+    source: str = ""
+    runfile: Mapping[str, Any] = field(default_factory=dict)
+    engine: str = "triton"
+    images: Sequence[str] = ()
+    gpu_expected: Mapping[str, Any] = field(default_factory=dict)
+    gpu_node: bool = False
+    reboot_ok: bool = False
+    secure_boot_ok: bool = False
+    today: date = date.min
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> Request:
+        """From a dictionary with these keys, all optional; `today` as an ISO date. Raises ValueError for a wrong value."""
+        unknown = sorted(set(raw) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise ValueError(f"node_plan: unknown keys in the request: {', '.join(unknown)}")
+        today = raw.get("today") or date.min
+        return cls(
+            branch=str(raw.get("branch") or ""),
+            version=str(raw.get("version") or ""),
+            flavour=str(raw.get("flavour") or ""),
+            source=str(raw.get("source") or ""),
+            runfile=dict(raw.get("runfile") or {}),
+            engine=str(raw.get("engine") or "triton"),
+            images=[str(image) for image in raw.get("images") or [] if image],
+            gpu_expected=dict(raw.get("gpu_expected") or {}),
+            gpu_node=bool(raw.get("gpu_node")),
+            reboot_ok=bool(raw.get("reboot_ok")),
+            secure_boot_ok=bool(raw.get("secure_boot_ok")),
+            today=today if isinstance(today, date) else date.fromisoformat(str(today)),
+        )
+
+    @property
+    def wanted_branch(self) -> str:
+        """The branch asked for, directly or through an exact version."""
+        return self.branch or compat.branch_of(self.version)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A driver that can be installed and drives the GPUs."""
+
+    source: str
+    branch: str
+    flavour: str
+    offer: Mapping[str, Any]
+
+
+def plan(node: Mapping[str, Any], raw: Mapping[str, Any], data: compat.Data) -> dict[str, Any]:
+    """The plan of docs/architecture.md for a node. Failing entries in its `checks` mean that nothing may be changed.
+
+    node: the fact `inferack_node`. raw: see `Request.read`, which raises ValueError for a request of the wrong form.
+    """
+    request = Request.read(raw)
+    for part in ("os", "kernel", "gpus", "nouveau", "driver"):
+        if node.get(part) is None:
+            raise ValueError(f"the node's {part} could not be read; see `unread` in the result of inferack.rack.node_info")
+    system = node["os"]
+    row = compat.distribution(system["distribution"], str(system["major"]), data)
+    gpus = compat.identify(node.get("gpus") or [], data)
+    checks = [_os_check(system, row, data), *_gpu_checks(gpus, request)]
+    result: dict[str, Any] = {
+        "gpus": {
+            "count": len(gpus),
+            "products": [gpu.name for gpu in gpus],
+            "architectures": sorted({gpu.architecture or "unknown" for gpu in gpus}),
+        },
+        "driver": None,
+        "initramfs": (node.get("initramfs") or {}).get("tool") or (row or {}).get("initramfs"),
+        "container": dict((row or {}).get("container") or {}),
+        "engine": request.engine,
+        "images": {"triton": None},
+        "reboot_ok": request.reboot_ok,
+        "warnings": [],
+        "checks": [],
+    }
+    if row is not None and gpus:
+        choice, driver_checks = choose(row, gpus, request, data)
+        checks.extend(driver_checks)
+        if choice is not None:
+            driver, more = _driver(node, row, choice, request, data)
+            result["driver"] = driver
+            result["images"]["triton"] = compat.newest_triton(driver["version"] or driver["branch"], data)
+            checks.extend(more)
+            checks.extend(_life_checks(choice, gpus, request, data))
+            checks.extend(_image_checks(node, driver, gpus, request, result["images"]["triton"], data))
+            checks.extend(check_node(node, driver, row, data, secure_boot_ok=request.secure_boot_ok))
+    checks.extend(_unknown_gpus(gpus))
+    result["checks"] = as_dicts(checks)
+    result["warnings"] = [f"{check.id}: {check.found}; {check.remedy}" for check in checks if check.status == WARN]
+    return result
+
+
+def choose(
+    row: Mapping[str, Any], gpus: Sequence[compat.Gpu], request: Request, data: compat.Data
+) -> tuple[Choice | None, list[Check]]:
+    """The first choice that satisfies both the request and the GPUs, or a refusal."""
+    if request.branch and request.version and compat.branch_of(request.version) != request.branch:
+        return None, [
+            _refusal(
+                f"inferack_driver_branch {request.branch} and inferack_driver_version {request.version}",
+                "a version of that branch",
+                f"Leave one of the two out, or name a version that begins with {request.branch}.",
+            )
+        ]
+    for choice in _choices(row, gpus, request, data):
+        return choice, [Check("driver.plan", PASS, _words(choice), None)]
+    return None, [_refuse(row, gpus, request, data)]
+
+
+def _words(choice: Choice) -> str:
+    where = "distribution's packages" if choice.source == DISTRIBUTION else "NVIDIA's installer"
+    return f"R{choice.branch}, {choice.flavour} modules, {where}"
+
+
+def _sources(row: Mapping[str, Any], request: Request) -> list[str]:
+    if request.source:
+        return [request.source]
+    default = str(row["driver"]["default_source"])
+    return list(dict.fromkeys((default, RUNFILE)))
+
+
+def _choices(row: Mapping[str, Any], gpus: Sequence[compat.Gpu], request: Request, data: compat.Data) -> Iterator[Choice]:
+    """All that satisfies request and GPUs, best first."""
+    for source in _sources(row, request):
+        offered = _offered(source, row, data)
+        for branch in _branch_order(source, row, request, data):
+            for flavour in compat.flavours(branch, gpus, data):
+                if request.flavour in ("", flavour) and (branch, flavour) in offered:
+                    yield Choice(source, branch, flavour, offered[branch, flavour])
+
+
+def _offered(source: str, row: Mapping[str, Any], data: compat.Data) -> dict[tuple[str, str], dict[str, Any]]:
+    """(branch, flavour) → what a source has of it."""
+    if source == DISTRIBUTION:
+        return compat.offers(row)
+    installer = {
+        "packages": [],
+        "module_name": data["runfile"]["module_name"],
+        "dkms_name": data["runfile"]["dkms_name"],
+        "persistenced": None,
+    }
+    return {(branch, flavour): installer for branch, entry in data["branches"].items() for flavour in entry["flavours"]}
+
+
+def _branch_order(source: str, row: Mapping[str, Any], request: Request, data: compat.Data) -> list[str]:
+    if request.wanted_branch:
+        return [request.wanted_branch]
+    if source == RUNFILE:
+        given = compat.branch_of(request.runfile.get("version"))
+        if given:
+            return [given]
+        first = str(data["runfile"]["default_branch"])
+    else:
+        first = str((row["driver"]["distribution"] or {}).get("default_branch", ""))
+    return [branch for branch in dict.fromkeys((first, *data["recommended"])) if branch]
+
+
+def _refusal(found: str, expected: str, remedy: str, subject: str = "") -> Check:
+    return Check("driver.plan", FAIL, found, expected, remedy, subject=subject)
+
+
+def _refuse(row: Mapping[str, Any], gpus: Sequence[compat.Gpu], request: Request, data: compat.Data) -> Check:
+    """Why nothing satisfies the request, and the nearest that would."""
+    source = _sources(row, request)[0]
+    branch = _branch_order(source, row, request, data)[0] if _branch_order(source, row, request, data) else ""
+    asked = [f"R{branch}" if branch else "", f"{request.flavour} modules" if request.flavour else ""]
+    found = f"{' with '.join(part for part in asked if part) or source} for {compat.describe(gpus)} on {row['name']}"
+    reason = compat.why_not(branch, request.flavour, gpus, data) if branch else ""
+    if not reason:
+        reason = _not_offered(source, branch, request.flavour, gpus, row, data)
+    free = Request(source=request.source)
+    nearest = next(_choices(row, gpus, free, data), None) or next(_choices(row, gpus, Request(), data), None)
+    if nearest is None:
+        return _refusal(found, f"a driver that runs them all: {reason}", "Put these GPUs into different nodes.")
+    remedy = (
+        f"Set inferack_driver_branch to {nearest.branch} and inferack_driver_flavour to {nearest.flavour}"
+        f"{f' and inferack_driver_source to {nearest.source}' if request.source not in ('', nearest.source) else ''}, "
+        "or leave them empty."
+    )
+    return _refusal(found, f"a driver that fits ({reason})", remedy)
+
+
+def _not_offered(
+    source: str, branch: str, flavour: str, gpus: Sequence[compat.Gpu], row: Mapping[str, Any], data: compat.Data
+) -> str:
+    packaged = row["driver"]["distribution"]
+    if packaged is None:
+        return f"{row['name']} packages no NVIDIA driver"
+    refused = (packaged.get("refused") or {}).get(branch, {})
+    for wanted in [flavour] if flavour else compat.flavours(branch, gpus, data):
+        if wanted in refused:
+            return str(refused[wanted])
+    have = ", ".join(f"R{number} {kind}" for number, kind in _offered(source, row, data))
+    return f"{row['name']} packages {have}"
+
+
+def _os_check(system: Mapping[str, Any], row: Mapping[str, Any] | None, data: compat.Data) -> Check:
+    name = f"{system['distribution']} {system['version']} on {system['architecture']}"
+    supported = [entry["name"] for entry in data["distributions"].values()]
+    if row is None:
+        return Check("node.os", FAIL, name, supported, "Install one of these, or add its file to the collection's data.")
+    if system["architecture"] not in row["architectures"]:
+        return Check(
+            "node.os", FAIL, name, f"{row['name']} on {' or '.join(row['architectures'])}", "Use a node of that architecture."
+        )
+    return Check("node.os", PASS, name)
+
+
+def _gpu_checks(gpus: Sequence[compat.Gpu], request: Request) -> list[Check]:
+    """What the bus shows against what the inventory says is in the node."""
+    checks = []
+    expected = request.gpu_expected.get("count")
+    evidence = [f"{gpu.bus_id} {gpu.name}" for gpu in gpus]
+    if gpus:
+        checks.append(Check("gpu.present", PASS, f"{len(gpus)} on the PCI bus", evidence=evidence))
+    elif request.gpu_node or expected:
+        checks.append(
+            Check(
+                "gpu.present",
+                FAIL,
+                "no NVIDIA GPU on the PCI bus",
+                f"{expected} GPUs" if expected else "at least one GPU",
+                "Check that the GPUs are seated, powered and enabled in the firmware, or take the node out of gpu_nodes.",
+            )
+        )
+    if expected is None or not gpus:
+        return checks
+    if len(gpus) < int(expected):
+        remedy = (
+            f"Reseat or replace what is missing (the bus shows only {', '.join(gpu.bus_id for gpu in gpus)}), "
+            "or correct gpu_expected, then run again."
+        )
+        checks.append(Check("gpu.count", FAIL, len(gpus), f"{expected} GPUs", remedy, evidence))
+    elif len(gpus) > int(expected):
+        checks.append(
+            Check("gpu.count", WARN, len(gpus), f"{expected} GPUs", "Correct gpu_expected: the node has more.", evidence)
+        )
+    else:
+        checks.append(Check("gpu.count", PASS, len(gpus), int(expected), evidence=evidence))
+    return checks
+
+
+def _unknown_gpus(gpus: Iterable[compat.Gpu]) -> list[Check]:
+    return [
+        Check(
+            "gpu.product",
+            WARN,
+            f"device id 10de:{gpu.device_id}, which this collection does not know",
+            None,
+            "Make sure that branch and flavour suit it, and add its id to the collection's data/gpus.yml.",
+            subject=f"GPU {gpu.bus_id}",
+        )
+        for gpu in gpus
+        if gpu.architecture is None
+    ]
+
+
+def _life_checks(choice: Choice, gpus: Sequence[compat.Gpu], request: Request, data: compat.Data) -> list[Check]:
+    ended = compat.end_of_life(choice.branch, request.today, data)
+    if not ended:
+        return []
+    working = (branch for branch, _flavour in compat.working_branches(gpus, data))
+    following = next((branch for branch in working if not compat.end_of_life(branch, request.today, data)), "")
+    remedy = f"Plan the move to R{following} (inferack_driver_branch)." if following else "Plan to replace these GPUs."
+    return [
+        Check(
+            "driver.plan",
+            WARN,
+            f"R{choice.branch}, whose life ended {ended}",
+            "a branch that gets security updates",
+            remedy,
+            subject="life cycle",
+        )
+    ]
+
+
+def _image_checks(
+    node: Mapping[str, Any],
+    driver: Mapping[str, Any],
+    gpus: Sequence[compat.Gpu],
+    request: Request,
+    newest: str | None,
+    data: compat.Data,
+) -> list[Check]:
+    """Engine images against driver, GPUs and libc. An image that the data does not know is not judged."""
+    checks = []
+    have = driver["version"] or driver["branch"]
+    for image in request.images if request.engine != "none" else ():
+        needs = compat.image_needs(image, data)
+        if needs is None:
+            continue
+        subject = f"image {image}"
+        wants = f"CUDA {needs.cuda}" if needs.cuda else needs.kind
+        compute = compat.lowest_compute(gpus, data)
+        if needs.driver and not compat.driver_at_least(have, needs.driver):
+            other = f"Use Triton {newest}" if needs.kind == "Triton" and newest else "Use an older image"
+            remedy = f"{other}, or set inferack_driver_branch to {compat.branch_of(needs.driver)} or later."
+            checks.append(
+                Check("engine.image", FAIL, f"driver R{have}", f"{needs.driver} or later for {wants}", remedy, subject=subject)
+            )
+        elif needs.compute and compute and compat.version_key(compute) < compat.version_key(needs.compute):
+            checks.append(
+                Check(
+                    "engine.image",
+                    FAIL,
+                    f"compute capability {compute} ({compat.describe(gpus)})",
+                    f"{needs.compute} or later",
+                    "Use a Triton release before 25.01 on this node.",
+                    subject=subject,
+                )
+            )
+        elif needs.glibc and node.get("glibc") and compat.version_key(node["glibc"]) < compat.version_key(needs.glibc):
+            checks.append(
+                Check(
+                    "engine.image",
+                    FAIL,
+                    f"glibc {node['glibc']}",
+                    f"{needs.glibc} or later for {needs.kind}",
+                    "Install a newer distribution on this node.",
+                    subject=subject,
+                )
+            )
+        else:
+            checks.append(Check("engine.image", PASS, f"driver R{have} for {wants}", subject=subject))
+    return checks
+
+
+def _driver(
+    node: Mapping[str, Any], row: Mapping[str, Any], choice: Choice, request: Request, data: compat.Data
+) -> tuple[dict[str, Any], list[Check]]:
+    """The plan's `driver` and the checks on where it comes from."""
+    checks: list[Check] = []
+    runfile = None
+    version = request.version
+    if choice.source == RUNFILE:
+        runfile, checks = _runfile(node, choice, request, data)
+        version = version or (runfile["version"] if runfile else "")
+    packaged = row["driver"]["distribution"] or {}
+    packages = list(choice.offer["packages"])
+    if version and choice.source == DISTRIBUTION:
+        unpinned = packaged.get("unpinned") or []
+        packages = [name if name in unpinned else f"{name}={version}*" for name in packages]
+    components = list(packaged.get("components") or []) if choice.source == DISTRIBUTION else []
+    driver = {
+        "branch": choice.branch,
+        "version": version,
+        "flavour": choice.flavour,
+        "source": choice.source,
+        "packages": packages,
+        "headers": _headers(node, row),
+        "build": list(row["build"]),
+        "components": components,
+        "apt_sources": _apt_sources(node, row, components),
+        "remove": [],
+        "module_name": choice.offer["module_name"],
+        "dkms_name": choice.offer["dkms_name"],
+        "persistenced": choice.offer["persistenced"],
+        "runfile": runfile,
+    }
+    driver["ready"] = ready(node, driver)
+    inlined = [entry["uris"][0] for entry in driver["apt_sources"] if entry["signed_by"] == "inline"]
+    if inlined:
+        checks.append(
+            _refusal(
+                f"the key of {', '.join(inlined)} written into the source itself",
+                f"components {', '.join(components)} enabled",
+                "Add the components to that source by hand: a second entry for it would need the same key.",
+                "apt components",
+            )
+        )
+    return driver, checks
+
+
+def _headers(node: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """Header packages of exactly the running kernel.
+
+    The first is left out where the kernel's headers are there without the package: a kernel that somebody built himself.
+    """
+    release = node["kernel"]["release"]
+    names = [pattern.replace("{release}", release) for pattern in row["headers"]]
+    first = row["headers"][0].replace("-{release}", "")
+    installed = node.get("packages") or {}
+    if node["kernel"]["headers"] and names[0] not in installed and first not in installed:
+        return names[1:]
+    return names
+
+
+def _apt_sources(node: Mapping[str, Any], row: Mapping[str, Any], components: Sequence[str]) -> list[dict[str, Any]]:
+    """The distribution's own sources again, with the components that they lack.
+
+    URIs and Signed-By are those of the node's entries: apt refuses two different Signed-By for one source, and a rack's mirror
+    has to stay the mirror. Backports and other people's repositories are left alone.
+    """
+    codename = row.get("codename")
+    if not components or not codename:
+        return []
+    suites = [codename, f"{codename}-updates", f"{codename}-security", f"{codename}/updates"]
+    own: dict[tuple[str, tuple[str, ...], str | None], set[str]] = {}
+    have: dict[tuple[str, str], set[str]] = {}
+    for source in node.get("sources") or []:
+        if str(source.get("file", "")).endswith(COMPONENTS_FILE) or "deb" not in str(source.get("type", "deb")).split():
+            continue
+        for uri in source.get("uris") or []:
+            for suite in source.get("suites") or []:
+                if suite not in suites or "main" not in (source.get("components") or []):
+                    continue
+                have.setdefault((uri, suite), set()).update(source.get("components") or [])
+                own.setdefault((uri, tuple(source["suites"]), source.get("signed_by")), set()).add(suite)
+    entries: list[dict[str, Any]] = []
+    for (uri, _listed, signed_by), found in own.items():
+        lacking: dict[tuple[str, ...], list[str]] = {}
+        for suite in sorted(found, key=suites.index):
+            missing = tuple(name for name in components if name not in have[uri, suite])
+            if missing:
+                lacking.setdefault(missing, []).append(suite)
+        entries.extend(
+            {"uris": [uri], "suites": names, "components": list(missing), "signed_by": signed_by}
+            for missing, names in lacking.items()
+        )
+    return entries
+
+
+def _runfile(
+    node: Mapping[str, Any], choice: Choice, request: Request, data: compat.Data
+) -> tuple[dict[str, Any] | None, list[Check]]:
+    """Address, sha256 and version of NVIDIA's installer, and what is missing of them."""
+    known = data["runfile"]
+    given = request.runfile
+    version = request.version or str(given.get("version") or "") or known["versions"].get(choice.branch, {}).get("version", "")
+    if not version:
+        return None, [
+            _refusal(
+                f"no version of R{choice.branch} for NVIDIA's installer",
+                "an exact version",
+                "Set inferack_driver_runfile with url, sha256 and version, or inferack_driver_version.",
+                "installer",
+            )
+        ]
+    if given.get("version") and str(given["version"]) != version:
+        return None, [
+            _refusal(
+                f"inferack_driver_runfile of version {given['version']}",
+                f"version {version}",
+                "Make inferack_driver_version and the version of inferack_driver_runfile the same.",
+                "installer",
+            )
+        ]
+    architecture = str(node["os"]["architecture"])
+    url = str(given.get("url") or known["url"]).format(version=version, architecture=architecture)
+    sha256 = str(given.get("sha256") or known["sha256"].get(f"{version}-{architecture}") or "").lower()
+    checks = []
+    if sha256 == known["accept"]:
+        sha256 = ""
+        checks.append(
+            Check(
+                "driver.plan",
+                WARN,
+                f"an installer that nobody checked ({url})",
+                "a sha256",
+                "Put the file's sha256 into inferack_driver_runfile.",
+                subject="installer",
+            )
+        )
+    elif len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
+        checks.append(
+            _refusal(
+                f"{'no sha256' if not sha256 else 'no valid sha256'} for {url}",
+                "64 hexadecimal digits in inferack_driver_runfile.sha256",
+                f"Take it from a copy you trust (sha256sum), or write {known['accept']} there to run the file unchecked.",
+                "installer",
+            )
+        )
+    option = next(
+        options[choice.flavour]
+        for first, options in sorted(known["flavour_options"].items(), reverse=True)
+        if int(choice.branch) >= int(first) or first == min(known["flavour_options"])
+    )
+    return {
+        "url": url,
+        "sha256": sha256,
+        "version": version,
+        "arguments": [*known["arguments"], *([option] if int(choice.branch) >= int(min(known["flavour_options"])) else [])],
+    }, checks

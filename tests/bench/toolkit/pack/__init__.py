@@ -1,0 +1,1 @@
+"""Builds, indexes and signs the bench's packages. Runs in the builder image; standard library only."""

@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import orjson
@@ -25,6 +26,20 @@ from .trace import Trace, start
 
 _log = logging.getLogger("inferack_adapter_proxy")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass
+class Turn:
+    """What goes with one request from its beginning to its log line. service: the configuration it began with."""
+
+    trace: Trace
+    record: Record
+    service: Service
+    began: float
+
+
+#: aiohttp before 3.14 (Python 3.9) takes only strings as keys of a request.
+_TURN: Any = web.RequestKey("turn", Turn) if hasattr(web, "RequestKey") else "turn"
 
 #: Paths whose requests are logged and counted.
 _COUNTED = ("/infer", "/v1/chat/completions")
@@ -99,26 +114,21 @@ class Proxy:
 
     @web.middleware
     async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        trace = start(request.headers.get("traceparent"))
-        request["trace"] = trace
+        turn = Turn(start(request.headers.get("traceparent")), Record(), self.service, asyncio.get_running_loop().time())
+        request[_TURN] = turn
         if request.path not in _COUNTED:
-            return await self._answered(request, handler, trace, Record())
-        began = asyncio.get_running_loop().time()
-        record = Record()
-        request["record"] = record
-        service = self.service
-        service.in_flight += 1
-        request["service"] = service
+            return await self._answered(request, handler, turn)
+        turn.service.in_flight += 1
         status = 499  # as nginx calls a caller that left
         try:
-            response = await self._answered(request, handler, trace, record)
+            response = await self._answered(request, handler, turn)
             status = response.status
             return response
         finally:
-            service.in_flight -= 1
-            self._settle(request, record, trace, status, asyncio.get_running_loop().time() - began, began)
+            turn.service.in_flight -= 1
+            self._settle(request, turn, status)
 
-    async def _answered(self, request: web.Request, handler: Handler, trace: Trace, record: Record) -> web.StreamResponse:
+    async def _answered(self, request: web.Request, handler: Handler, turn: Turn) -> web.StreamResponse:
         """The handler's response, or the error's."""
         try:
             return await handler(request)
@@ -135,13 +145,13 @@ class Proxy:
         except web.HTTPException as error:
             fault = CallerFault(error.status, "http_error", error.reason)
         except (ConnectionResetError, asyncio.CancelledError):
-            record.code = "caller_left"
+            turn.record.code = "caller_left"
             raise
         except Exception:
-            _log.exception("a fault of the proxy's own", extra={"fields": {"event": "bug", "trace_id": trace.trace_id}})
+            _log.exception("a fault of the proxy's own", extra={"fields": {"event": "bug", "trace_id": turn.trace.trace_id}})
             fault = ProxyFault(500, "internal_error", "the proxy failed; its log has the reason under the trace id")
-        record.code = fault.code
-        return self._error(fault, trace)
+        turn.record.code = fault.code
+        return self._error(fault, turn.trace)
 
     def _error(self, fault: ProxyFault, trace: Trace) -> web.Response:
         body = fault.body(trace.trace_id)
@@ -155,21 +165,23 @@ class Proxy:
 
     async def _headers(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers["Server"] = "inferack-adapter-proxy"
-        trace = request.get("trace")
-        if trace is not None:
-            response.headers["x-trace-id"] = trace.trace_id
-            response.headers["traceparent"] = trace.traceparent
-        record = request.get("record")
-        if record is not None and record.engine:
-            response.headers["x-inferack-engine"] = record.engine
+        turn: Optional[Turn] = request.get(_TURN)
+        if turn is None:
+            return
+        response.headers["x-trace-id"] = turn.trace.trace_id
+        response.headers["traceparent"] = turn.trace.traceparent
+        if turn.record.engine:
+            response.headers["x-inferack-engine"] = turn.record.engine
 
-    def _settle(self, request: web.Request, record: Record, trace: Trace, status: int, seconds: float, began: float) -> None:
+    def _settle(self, request: web.Request, turn: Turn, status: int) -> None:
         """Count and log one request, whatever became of it."""
+        record = turn.record
+        seconds = asyncio.get_running_loop().time() - turn.began
         metrics = self.metrics
         route = record.route or record.model
         metrics.requests.labels(request.path, route, record.engine, str(status)).inc()
         metrics.seconds.labels(request.path, route, record.engine).observe(seconds)
-        first = None if record.first_content_s is None else record.first_content_s - began
+        first = None if record.first_content_s is None else record.first_content_s - turn.began
         if first is not None:
             metrics.first_content.labels(route, record.engine).observe(first)
         if record.usage is not None:
@@ -177,7 +189,7 @@ class Proxy:
             metrics.tokens.labels(route, record.engine, "completion").inc(record.usage.completion)
         fields: dict[str, Any] = {
             "event": "request",
-            "trace_id": trace.trace_id,
+            "trace_id": turn.trace.trace_id,
             "method": request.method,
             "path": request.path,
             "status": status,
@@ -204,9 +216,8 @@ class Proxy:
     async def infer(self, request: web.Request) -> web.StreamResponse:
         """POST /infer."""
         began = time.perf_counter()
-        record: Record = request["record"]
-        trace: Trace = request["trace"]
-        service: Service = request["service"]
+        turn: Turn = request[_TURN]
+        record, trace, service = turn.record, turn.trace, turn.service
         wanted = requests.infer(requests.json_object(await request.read()))
         name = self._resolve(service, wanted.model, record)
         candidate, answer = await service.complete(name, wanted.ask(trace), record)
@@ -233,9 +244,8 @@ class Proxy:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/chat/completions."""
-        record: Record = request["record"]
-        trace: Trace = request["trace"]
-        service: Service = request["service"]
+        turn: Turn = request[_TURN]
+        record, trace, service = turn.record, turn.trace, turn.service
         wanted = requests.chat(requests.json_object(await request.read()))
         name = self._resolve(service, wanted.model, record)
         record.stream = wanted.stream

@@ -167,8 +167,19 @@ def volume(one: Host, name: str) -> str:
     return full
 
 
+def drop_stranger(one: Host) -> None:
+    """Remove a container of the same name that another checkout, or this one with another .bench, left behind."""
+    made_by = docker(
+        "container", "inspect", "--format", '{{index .Config.Labels "inferack.bench.state"}}', one.container, check=False
+    )
+    if made_by and made_by != str(paths.state()) or (made_by and not one.folder.is_dir()):
+        say(f"  {one.name}: removing what {made_by} left")
+        remove(one)
+
+
 def start(one: Host) -> None:
     """Make and start a host; one that is stopped is started as it was. Raises SystemExit without its image."""
+    drop_stranger(one)
     state = status(one)
     if state == "running":
         return
@@ -178,13 +189,16 @@ def start(one: Host) -> None:
     image = images.tag(image_of(one))
     if not docker_ok("image", "inspect", image):
         raise SystemExit(f"there is no image {image}; run `bench build` first")
+    one.folder.mkdir(parents=True, exist_ok=True)
     mounts = services_mounts(one) if one.name == SERVICES else node_mounts(one)
     hosts = [f"--add-host={alias}:{address(SERVICES_ADDRESS)}" for alias in ALIASES]
     docker(
         "run", "--detach", "--name", one.container, "--hostname", one.name, "--label", label(),
+        "--label", f"inferack.bench.state={paths.state()}",
         "--network", network(), "--ip", one.ip, "--restart=always", "--stop-signal=SIGRTMIN+3", "--stop-timeout=10",
         "--log-driver=json-file", "--log-opt=max-size=1m", *hosts, *SECURITY, *DEVICES, *mounts, image,
     )  # fmt: skip
+    authorize(one)
 
 
 def node_mounts(one: Host) -> list[str]:
@@ -204,14 +218,39 @@ def services_mounts(one: Host) -> list[str]:
     return [
         f"--volume={paths.state() / 'repositories'}:/srv/repositories:ro",
         f"--volume={paths.state() / 'images'}:/srv/images:ro",
+        f"--volume={paths.state() / 'tls'}:/srv/tls:ro",
+        f"--volume={paths.BENCH_DIR / 'engines'}:/srv/engines:ro",
         f"--volume={volume(one, 'registry')}:/var/lib/docker-registry",
     ]
+
+
+def key() -> Path:
+    """The bench's SSH key, .bench/ssh/id_ed25519; made when absent."""
+    path = paths.state() / "ssh/id_ed25519"
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "inferack-bench", "-f", str(path)])
+    return path
+
+
+AUTHORIZE = """
+install -d -m 0700 -o operator -g operator /home/operator/.ssh
+cat > /home/operator/.ssh/authorized_keys <<'EOF'
+@KEY@
+EOF
+chown operator:operator /home/operator/.ssh/authorized_keys
+"""
+
+
+def authorize(one: Host) -> None:
+    """Let the bench's key log in as the operator. Not part of the images: those do not depend on the checkout."""
+    shell(one, AUTHORIZE.replace("@KEY@", key().with_suffix(".pub").read_text(encoding="utf-8").strip()))
 
 
 def ssh_command(one: Host, *words: str) -> list[str]:
     """An ssh command line to the operator of a host, without a look at host keys: they are new with every node."""
     return [
-        "ssh", "-i", str(paths.state() / "ssh/id_ed25519"), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes",
+        "ssh", "-i", str(key()), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes",
         "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
         "-o", "ConnectTimeout=5", f"operator@{one.ip}", *words,
     ]  # fmt: skip

@@ -67,7 +67,7 @@ def test_checks_collect_in_the_fact_without_a_connection(tmp_path: Path, options
 def test_a_failing_check_fails_with_its_sentence(tmp_path: Path) -> None:
     rc, results, output = play(tmp_path, [judge(PASS, FAIL, FAIL_2)])
     assert rc != 0, output
-    assert results[0]["msg"] == "gpu.count: found 3, expected 4; Reseat the GPU. (and 1 more)"
+    assert results[0]["msg"] == "gpu.count: found 3, expected 4; reseat the GPU. (and 1 more)"
     assert [check["id"] for check in results[0]["checks"]] == ["node.disk", "gpu.count", "gpu.ecc.uncorrectable"]
     assert "ansible_facts" not in results[0]
 

@@ -30,13 +30,14 @@ OK = Check("driver.smi", "pass", found=0)
             "gpu.count: found 3, expected 4 GPUs; reseat or replace the missing GPU "
             "(0000:41:00.0 answers nothing), then run again.",
         ),
-        (ECC, "gpu.ecc.uncorrectable, GPU 0000:07:00.0: found 5, expected 0; Replace the GPU."),
+        (ECC, "gpu.ecc.uncorrectable, GPU 0000:07:00.0: found 5, expected 0; replace the GPU."),
         (OK, "driver.smi: found 0."),
         (Check("a.b", "fail"), "a.b: found nothing."),
         (Check("a.b", "fail", found=False, expected=True), "a.b: found no, expected yes."),
         (Check("a.b", "fail", found=["x", "y"], expected=[]), "a.b: found x, y, expected nothing."),
         (Check("a.b", "fail", found={"nvidia": "1", "cuda": None}), "a.b: found nvidia 1, cuda nothing."),
-        (Check("a.b", "fail", found="two\nlines.", remedy="Run\n it!"), "a.b: found two lines; Run it!"),
+        (Check("a.b", "fail", found="two\nlines.", remedy="Run\n it!"), "a.b: found two lines; run it!"),
+        (Check("a.b", "fail", found=1, remedy="NVIDIA's own"), "a.b: found 1; NVIDIA's own."),
         (Check("a.b", "fail", found=""), "a.b: found nothing."),
     ],
 )

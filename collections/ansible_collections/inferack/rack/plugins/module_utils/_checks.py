@@ -165,6 +165,8 @@ def sentence(check: Check) -> str:
     if check.expected is not None:
         cause += f", expected {_words(check.expected)}"
     remedy = " ".join(check.remedy.split())
+    if remedy[1:2].islower() or remedy[1:2] == " ":
+        remedy = remedy[0].lower() + remedy[1:]
     text = f"{name}: {cause.rstrip('.;')}"
     if remedy:
         text += f"; {remedy}"

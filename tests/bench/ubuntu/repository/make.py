@@ -6,6 +6,7 @@ Runs in the builder. `python3 -m ubuntu.repository.make <state> <repository>`.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -41,7 +42,8 @@ def add_debian(cache: Path, pool: Path) -> None:
         if name in ALSO_DEPENDS:
             deb.repack(cache / file_name, folder, ALSO_DEPENDS[name])
         else:
-            os.link(cache / file_name, folder / file_name)
+            # An epoch in a file name is written %3a, which web servers understand in different ways: left out.
+            os.link(cache / file_name, folder / re.sub(r"_\d+%3a", "_", file_name))
 
 
 def main() -> None:
@@ -56,7 +58,7 @@ def main() -> None:
     add_debian(state / "cache/ubuntu/debs", pool)
     for path in (state / "work/ubuntu/kernel").glob("*.deb"):
         os.link(path, pool / "main" / path.name)
-    packages = nvidia.packages(state / "kernel/opt/bench/bin")
+    packages = nvidia.packages()
     deb.same(packages)
     for package in packages:
         deb.build(package, pool / package.component)

@@ -85,7 +85,8 @@ WORDS: tuple[tuple[str, str, str, str], ...] = (
         MISMATCH,
     ),
     (
-        r"Unable to determine the device handle for GPU\s*(?:\d+\s*:)?\s*(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+\d): ?(?P<why>[^.]+)",
+        r"Unable to determine the device handle for GPU\s*(?:\d+\s*:)?\s*"
+        r"(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+\d): ?(?P<why>[^.]+)",
         "lost",
         "GPU {bus} does not answer ({why})",
         LOST,

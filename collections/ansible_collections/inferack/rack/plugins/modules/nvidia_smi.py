@@ -120,9 +120,9 @@ reading:
     gpus:
       description:
         - Each GPU, with C(bus_id), C(index), C(minor), C(product), C(architecture), C(uuid), C(serial), C(vbios),
-          C(memory_mib), C(memory_used_mib), C(memory_free_mib), C(temperature_c), C(power_w), C(power_limit_w), C(utilization_percent),
-          C(persistence), C(performance_state), C(virtualization), C(ecc), C(retired), C(remapped), C(repairs), C(mig),
-          C(fabric), C(link), C(throttle), C(recovery) and C(troubles).
+          C(memory_mib), C(memory_used_mib), C(memory_free_mib), C(temperature_c), C(power_w), C(power_limit_w),
+          C(utilization_percent), C(persistence), C(performance_state), C(virtualization), C(ecc), C(retired), C(remapped),
+          C(repairs), C(mig), C(fabric), C(link), C(throttle), C(recovery) and C(troubles).
       type: list
       elements: dict
 rc:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -50,18 +51,13 @@ class Metrics:
         self.breaker = Gauge(f"{name}_breaker_open", "1 when an engine is left alone", ["engine"], registry=registry)
         Gauge(f"{name}_build_info", "The version", ["version"], registry=registry).labels(__version__).set(1)
 
-    def engine_known(self, state: EngineState) -> None:
-        """Make an engine's gauges visible before its first request."""
-        self.in_flight.labels(state.name).set(0)
-        self.breaker.labels(state.name).set(0)
-        for model in state.engine.config.models:
-            self.ready.labels(state.name, model).set(0)
-
-    def forget_engines(self) -> None:
-        """Drop the gauges of engines, before those of a new configuration are made."""
+    def text(self, states: Iterable[EngineState]) -> bytes:
+        """The exposition, text format 0.0.4. Gauges are read off the engines now, so none outlives its configuration."""
         for gauge in (self.in_flight, self.ready, self.breaker):
             gauge.clear()
-
-    def text(self) -> bytes:
-        """The exposition, text format 0.0.4."""
+        for state in states:
+            self.in_flight.labels(state.name).set(state.in_flight)
+            self.breaker.labels(state.name).set(state.breaker_open)
+            for model in state.engine.config.models:
+                self.ready.labels(state.name, model).set(state.ready(model))
         return generate_latest(self.registry)

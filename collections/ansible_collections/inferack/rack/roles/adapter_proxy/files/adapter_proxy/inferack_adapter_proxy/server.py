@@ -96,7 +96,6 @@ class Proxy:
         """Put another configuration to work; the old one ends when its last request has."""
         self.redact.know(loaded.keys.values())
         old = self.service
-        self.metrics.forget_engines()
         self._service = Service(loaded, self.metrics)
         self._service.start()
         task = asyncio.create_task(self._retire(old))
@@ -105,6 +104,7 @@ class Proxy:
 
     async def _retire(self, service: Service) -> None:
         try:
+            await service.stop_probing()
             while service.in_flight:
                 await asyncio.sleep(0.2)
         finally:
@@ -313,4 +313,4 @@ class Proxy:
 
     async def metrics_text(self, _request: web.Request) -> web.StreamResponse:
         """GET /metrics."""
-        return web.Response(body=self.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=self.metrics.text(self.service.states.values()), headers={"Content-Type": CONTENT_TYPE})

@@ -61,18 +61,25 @@ class Service:
         self.in_flight = 0
         self._suspect = {name: asyncio.Event() for name in self.states}
         self._probes: list[asyncio.Task[None]] = []
+        self._stopped = False
 
     def start(self) -> None:
         """Begin to look after the engines' health."""
         for state in self.states.values():
-            self.metrics.engine_known(state)
             self._probes.append(asyncio.create_task(self._look_after(state)))
 
-    async def close(self) -> None:
-        """Stop probing, close connections and forget the engines' gauges."""
+    async def stop_probing(self) -> None:
+        """Look no more after the engines' health; requests in progress go on."""
+        # Before Python 3.12 `wait_for` loses a cancellation that comes while its awaitable ends; hence the flag.
+        self._stopped = True
         for task in self._probes:
             task.cancel()
         await asyncio.gather(*self._probes, return_exceptions=True)
+        self._probes.clear()
+
+    async def close(self) -> None:
+        """Stop probing and close connections."""
+        await self.stop_probing()
         for state in self.states.values():
             await state.engine.close()
 
@@ -143,9 +150,7 @@ class Service:
         record.attempts += 1
         record.engine = state.name
         record.asked_at = loop.time()
-        gauge = self.metrics.in_flight.labels(state.name)
         with state.use(self.router.counter):
-            gauge.set(state.in_flight)
             try:
                 result = await once(candidate, total_at)
                 if not record.code:
@@ -156,8 +161,6 @@ class Service:
                 raise
             finally:
                 record.engine_s = loop.time() - record.asked_at
-                gauge.set(state.in_flight - 1)
-                self.metrics.breaker.labels(state.name).set(state.breaker_open)
 
     def note(self, candidate: Candidate, fault: EngineFault, record: Record) -> None:
         """Take note of a fault, also of one after the first content."""
@@ -171,12 +174,12 @@ class Service:
         self.metrics.engine_faults.labels(state.name, fault.kind).inc()
 
     async def _look_after(self, state: EngineState) -> None:
-        """Probe one engine for ever; at once when it became suspect."""
+        """Probe one engine until stopped; at once when it became suspect."""
         health = self.config.health
         loop = asyncio.get_running_loop()
         suspect = self._suspect[state.name]
         canary_at = 0.0
-        while True:
+        while not self._stopped:
             now = loop.time()
             models = state.engine.config.models
             long_ago = now - health.canary_interval_s
@@ -214,7 +217,6 @@ class Service:
                     extra={"fields": {"event": "engine_health", "engine": state.name, "model": model, "ready": not reason}},
                 )
             state.health[model] = reason
-            self.metrics.ready.labels(state.name, model).set(not reason)
 
     def readiness(self) -> tuple[bool, dict[str, Any]]:
         """Whether every route and model has an engine that is ready, and the body that says which has not."""

@@ -1,0 +1,130 @@
+# Copyright: inferack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Judges what `node_info` says of the container engine and of NVIDIA's container toolkit.
+
+Pure functions; runs on the control node only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, Check, as_dict, as_dicts
+
+Facts = Mapping[str, Any]
+Checks = list[dict[str, Any]]
+
+ENGINE = "container.engine"
+DAEMON_JSON = "container.daemon_json"
+
+#: What dockerd writes when it cannot start, most telling first. Sources: moby/moby daemon/config and cmd/dockerd; its issues
+#: 44905 and 41268.
+_REFUSALS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"unable to configure the Docker daemon with file [^:]+: (?P<what>.+)",
+        r"failed to start daemon: (?P<what>.+)",
+        r"failed to start containerd: (?P<what>.+)",
+        r"level=fatal msg=\"?(?P<what>.+?)\"?$",
+        r"^(?P<what>(?:unknown flag|invalid argument|Status): .+)",
+    )
+)
+
+
+def dockerd_error(lines: Sequence[str]) -> str:
+    """dockerd's own error in the unit's journal: the last line of the most telling kind; empty when there is none."""
+    for pattern in _REFUSALS:
+        for line in reversed(lines):
+            match = pattern.search(line.strip())
+            if match:
+                return match["what"].strip()
+    return ""
+
+
+def dockerd_refused(lines: Sequence[str], path: str, put_back: bool, running: bool) -> Checks:
+    """The failing check of an engine that did not start.
+
+    Args:
+        lines: the unit's journal, newest last.
+        path: its configuration file.
+        put_back: the file had been changed and is as it was before.
+        running: it runs again on the old file.
+    """
+    said = dockerd_error(lines) or next((line.strip() for line in reversed(lines) if line.strip()), "nothing in its journal")
+    evidence = [line for line in lines if line.strip()][-15:]
+    if put_back:
+        state = "and runs again" if running else "but the engine does not run with that either: read journalctl -u docker"
+        check = Check(
+            id=DAEMON_JSON,
+            status=FAIL,
+            found=f"dockerd does not start with the merged {path}: {said}",
+            expected="an engine that starts with the merged settings",
+            remedy=f"Correct the settings that are merged and run again; {path} is as it was before {state}",
+            evidence=evidence,
+        )
+    else:
+        check = Check(
+            id=ENGINE,
+            status=FAIL,
+            found=f"dockerd does not start: {said}",
+            expected="a running Docker Engine",
+            remedy="Mend what dockerd complains about (journalctl -u docker), then run again",
+            evidence=evidence,
+        )
+    return [as_dict(check)]
+
+
+def engine_conflicts(node: Facts, conflicts: Iterable[str], wanted: Iterable[str]) -> Checks:
+    """What keeps the engine from being installed: Docker from snap, or packages that exclude the wanted ones.
+
+    Args:
+        node: the fact `inferack_node`.
+        conflicts: names of packages that exclude the engine's.
+        wanted: the engine's packages; once the first is there, its package manager has settled the matter.
+    """
+    docker = node.get("docker") or {}
+    installed = node.get("packages") or {}
+    first = next(iter(wanted), "")
+    if docker.get("snap"):
+        return as_dicts(
+            [
+                Check(
+                    id=ENGINE,
+                    status=FAIL,
+                    found=f"Docker from snap ({docker.get('path')})",
+                    expected="Docker Engine from packages, since the one from snap cannot use NVIDIA's container toolkit",
+                    remedy="Save its containers' data, remove it with `snap remove --purge docker`, then run again",
+                )
+            ]
+        )
+    excluding = [] if first in installed else sorted(set(conflicts) & set(installed))
+    if excluding:
+        return as_dicts(
+            [
+                Check(
+                    id=ENGINE,
+                    status=FAIL,
+                    found=f"{', '.join(excluding)} installed",
+                    expected=f"none of the packages that exclude {first}",
+                    remedy=f"Remove {', '.join(excluding)}, then run again",
+                )
+            ]
+        )
+    return []
+
+
+def engine_checks(node: Facts) -> Checks:
+    """`container.engine`: the engine answers, and is not snap's."""
+    docker = node.get("docker") or {}
+    if docker.get("running") and not docker.get("snap"):
+        return [as_dict(Check(id=ENGINE, status=PASS, found=f"Docker Engine {docker.get('version')}", expected="a running Docker Engine"))]
+    if docker:
+        found = f"Docker {docker.get('version') or 'of unknown version'} at {docker.get('path')} that does not answer"
+        remedy = "Start it with `systemctl start docker` and read journalctl -u docker, then run again"
+    else:
+        found, remedy = "no Docker Engine", "Run the role container_runtime on this node"
+    if docker.get("snap"):
+        return engine_conflicts(node, [], [])
+    return [as_dict(Check(id=ENGINE, status=FAIL, found=found, expected="a running Docker Engine", remedy=remedy))]

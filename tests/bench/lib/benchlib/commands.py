@@ -9,7 +9,7 @@ import time
 
 from benchlib import nodes, paths, services
 from benchlib.faults import FAULTS
-from benchlib.shell import CommandFailed, docker, say, sudo
+from benchlib.shell import CommandFailed, docker, engine_answers, say, sudo
 
 PARTS = ("kernel", "base", "services", "debian", "ubuntu", "openeuler", "toolkit", "engines")
 """The bench's parts, in the order in which they are built. A part without a `build` is left out."""
@@ -76,8 +76,10 @@ def remove_instance(number: int) -> None:
 
 def reset(words: list[str]) -> None:
     """Put fresh nodes in the place of those named."""
+    if words == ["--all"]:
+        words = [one.name for one in chosen([])]
     if not words:
-        raise SystemExit("reset: which node?")
+        raise SystemExit("reset: which node? --all means every one")
     for one in [nodes.host(word) for word in words]:
         nodes.remove(one)
     up(words)
@@ -127,10 +129,19 @@ def ssh(words: list[str]) -> None:
 
 
 def clean(words: list[str]) -> None:
-    """Remove everything that the bench made on this machine."""
-    instances = docker("ps", "--all", "--filter", "label=inferack.bench", "--format", '{{.Label "inferack.bench"}}')
-    for number in {int(text) for text in instances.split() if text.isdigit()} | {paths.number()}:
-        remove_instance(number)
-    for image in docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "inferack-bench/*").splitlines():
-        docker("image", "rm", "--force", image, check=False)
-    subprocess.run([*sudo(), "rm", "-rf", str(paths.state())], check=True)
+    """Remove everything that the bench made on this machine; without an engine, the files at least."""
+    if engine_answers():
+        for container in docker("ps", "--all", "--quiet", "--filter", "label=inferack.bench").splitlines():
+            docker("rm", "--force", "--volumes", container, check=False)
+        for kind in ("volume", "network"):
+            for name in docker(kind, "ls", "--quiet", "--filter", "label=inferack.bench").splitlines():
+                docker(kind, "rm", name, check=False)
+        images = docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "inferack-bench/*").splitlines()
+        for label in ("inferack.bench", "inferack.bench.image"):
+            images += docker("image", "ls", "--quiet", "--filter", f"label={label}").splitlines()
+        for image in dict.fromkeys(images):
+            docker("image", "rm", "--force", image, check=False)
+    else:
+        say("no Docker Engine answers: only files are removed")
+    if paths.state().exists():
+        subprocess.run([*sudo(), "rm", "-rf", str(paths.state())], check=True)

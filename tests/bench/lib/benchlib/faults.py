@@ -243,7 +243,11 @@ exit 1
 def daemon_json(name: str, content: str) -> Fault:
     """A fault that leaves /etc/docker/daemon.json with `content`."""
     cause = f"mkdir -p /etc/docker\nkeep {name} /etc/docker/daemon.json\nprintf '%s' {shlex.quote(content)} > /etc/docker/daemon.json\n"
-    return Fault(f"/etc/docker/daemon.json is {name.rsplit('-', 1)[1]}", script(cause), script(f"give_back {name} /etc/docker/daemon.json\n"))
+    return Fault(
+        f"/etc/docker/daemon.json is {name.rsplit('-', 1)[1]}",
+        script(cause),
+        script(f"give_back {name} /etc/docker/daemon.json\n"),
+    )
 
 
 INVALID = '{\n  "log-driver": "json-file"\n  "log-opts": {"max-size": "10m"},\n}\n'

@@ -81,9 +81,7 @@ def debian_mirrors() -> Mirrors | None:
         return None
     files = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
     text = "\n\n".join(
-        file.read_text(encoding="utf-8")
-        for file in files
-        if file.is_file() and file.suffix in (".list", ".sources")
+        file.read_text(encoding="utf-8") for file in files if file.is_file() and file.suffix in (".list", ".sources")
     )
     return pick_mirrors(parse_sources(text), release.get("VERSION_CODENAME", ""))
 

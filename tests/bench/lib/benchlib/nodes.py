@@ -172,7 +172,7 @@ def drop_stranger(one: Host) -> None:
     made_by = docker(
         "container", "inspect", "--format", '{{index .Config.Labels "inferack.bench.state"}}', one.container, check=False
     )
-    if made_by and made_by != str(paths.state()) or (made_by and not one.folder.is_dir()):
+    if made_by and (made_by != str(paths.state()) or not one.folder.is_dir()):
         say(f"  {one.name}: removing what {made_by} left")
         remove(one)
 

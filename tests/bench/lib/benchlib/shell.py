@@ -96,6 +96,15 @@ def docker_prefix() -> tuple[str, ...]:
     raise SystemExit("no Docker Engine answers; run tests/bench/setup first")
 
 
+def engine_answers() -> bool:
+    """Whether there is a Docker Engine to talk to."""
+    try:
+        docker_prefix()
+    except SystemExit:
+        return False
+    return True
+
+
 def docker(*args: str, check: bool = True, stdin: str | None = None) -> str:
     """Run `docker args…` and return what it printed, stripped. Raises CommandFailed as `run` does."""
     return run([*docker_prefix(), *args], check=check, stdin=stdin).stdout.strip()

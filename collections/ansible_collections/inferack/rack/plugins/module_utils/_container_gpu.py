@@ -76,6 +76,11 @@ WORDS: tuple[Words, ...] = (
         "no {0} on the node",
         "Install the driver's library packages of the module's version",
     ),
+    Words(
+        r"could not select device driver \W*cdi|device information while adding custom device \W*nvidia\.com/gpu",
+        "a Docker without CDI",
+        "Upgrade Docker to 25.0 or later and switch CDI on, or ask for GPUs by the runtime",
+    ),
     Words(r"could not select device driver .*? with capabilities: \[\[.*?gpu", "Docker without a GPU driver", TOOLKIT),
     Words(r"unknown or invalid runtime name: ([\w.-]+)", "no runtime {0} in the running Docker", REGISTER),
     Words(r"unknown runtime specified ([\w.-]+)", "no runtime {0} in the running Docker", REGISTER),
@@ -123,6 +128,7 @@ WORDS: tuple[Words, ...] = (
         "a registry that refuses the login",
         "Log in with docker login, and check that the key may pull this image",
     ),
+    Words(r"no such image: ?(\S+?):? ", "no image {0} on the node", "Pull the image, or let it be pulled"),
     Words(
         r"manifest unknown|manifest for \S+ not found|not found: manifest",
         "no such image in the registry",

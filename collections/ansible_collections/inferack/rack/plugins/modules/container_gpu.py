@@ -170,7 +170,7 @@ def fetch(docker: str, image: str, pull: str, timeout: float) -> tuple[bool, _ru
     present = _run.run([docker, "image", "inspect", "--format", "{{.Id}}", image], 30)
     if present.ok or present.problem:
         return False, present if present.problem else None
-    if pull == "never" or "No such image" not in present.err:
+    if pull == "never" or "no such image" not in present.err.lower():
         return False, present
     pulled = _run.run([docker, "pull", "--quiet", image], timeout)
     return pulled.ok, None if pulled.ok else pulled

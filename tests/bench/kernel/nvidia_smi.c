@@ -290,7 +290,7 @@ static void table(void)
 	now(text, sizeof text, "%a %b %e %H:%M:%S %Y");
 	printf("%s       \n+", text);
 	repeat('-', 87 + wide);
-	printf("+\n| NVIDIA-SMI %-22s Driver Version: %-14s %sCUDA Version: %-8s |\n%c", library, driver, wide ? "  " : "",
+	printf("+\n| NVIDIA-SMI %-22s Driver Version: %-12s %sCUDA Version: %-8s |\n%c", library, driver, wide ? "  " : "",
 	       cuda_version(), wide ? '+' : '|');
 	repeat('-', 41);
 	putchar('+');

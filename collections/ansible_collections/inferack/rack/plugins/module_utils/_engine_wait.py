@@ -1,0 +1,115 @@
+# Copyright: inferack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Wait for an engine, no longer than it makes sense, and say why it did not become ready.
+
+Runs on managed nodes: Python 3.9 and the standard library only.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from ansible_collections.inferack.rack.plugins.module_utils import _docker_socket, _endpoint
+from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, Check
+from ansible_collections.inferack.rack.plugins.module_utils._engine_log import first_error, suspects, tidy
+
+#: A container that was restarted this often while we waited is not going to start.
+RESTARTS = 2
+
+#: How many lines of a log go into a check's evidence.
+EVIDENCE = 12
+
+
+@dataclass(frozen=True)
+class Watch:
+    """The container an engine runs in."""
+
+    name: str
+    socket: str
+
+    def state(self) -> _docker_socket.Container | None:
+        """The container, or None when there is none or Docker Engine does not answer."""
+        try:
+            return _docker_socket.container(self.socket, self.name)
+        except _docker_socket.DockerError:
+            return None
+
+    def log(self) -> str:
+        """What it wrote since its last start; empty when that cannot be read."""
+        try:
+            return _docker_socket.logs(self.socket, self.name)
+        except _docker_socket.DockerError:
+            return ""
+
+
+def ended(now: _docker_socket.Container, restarts_before: int) -> bool:
+    """Whether waiting for this container is in vain."""
+    return now.status in ("exited", "dead") or now.restarts - restarts_before >= RESTARTS
+
+
+def describe(container: _docker_socket.Container) -> str:
+    """The container's state in a few words."""
+    if container.status in ("exited", "dead", "restarting"):
+        return f"container {container.name} ended with exit status {container.exit_code}" + (
+            f" and was restarted {container.restarts} times" if container.restarts else ""
+        )
+    if container.error:
+        return f"container {container.name} could not be started: {container.error}"
+    return f"container {container.name} is {container.status}"
+
+
+def explain(checks: list[Check], container: _docker_socket.Container | None, log: str) -> list[Check]:
+    """The checks with the cause from the container's log in front, and the log's telling lines as evidence."""
+    if container is None:
+        return checks
+    found = first_error(log)
+    lines = [tidy(line) for line in suspects(log)][:EVIDENCE] or [
+        tidy(line) for line in log.splitlines()[-EVIDENCE:] if line.strip()
+    ]
+    checks = [
+        replace(c, evidence=[*c.evidence, describe(container)]) if c.id == "engine.ready" and c.status == FAIL else c
+        for c in checks
+    ]
+    if found is None:
+        if container.status in ("running", "created"):
+            return [
+                replace(c, evidence=[*c.evidence, *lines]) if c.id == "engine.ready" and c.status == FAIL else c for c in checks
+            ]
+        last = next((tidy(line) for line in reversed(log.splitlines()) if line.strip()), "it wrote nothing")
+        cause = f"{describe(container)}; its last line: {last}"
+        return [
+            _endpoint.fail(
+                "engine.ready", cause, "ready", f"Read `docker logs {container.name}`, mend the cause and run again.", lines
+            )
+        ] + [c for c in checks if c.id != "engine.ready"]
+    subject = f"model {found.model}" if found.model else ""
+    cause_check = _endpoint.fail(found.check, found.line, None, found.remedy, lines, subject)
+    return [cause_check, *(c for c in checks if c.key != cause_check.key)]
+
+
+def wait(
+    target: _endpoint.Target, wait_s: float, interval_s: float, watch: Watch | None = None
+) -> tuple[_endpoint.Result, float]:
+    """Look until the engine is ready, cannot become ready, or `wait_s` is over; the last result and the seconds waited."""
+    start = time.monotonic()
+    container = watch.state() if watch else None
+    restarts_before = container.restarts if container else 0
+    while True:
+        result = _endpoint.look(target)
+        waited = time.monotonic() - start
+        if result.state != _endpoint.STARTING or waited + interval_s > wait_s:
+            break
+        if watch and (container := watch.state()) and ended(container, restarts_before):
+            result.state = _endpoint.BROKEN
+            break
+        time.sleep(interval_s)
+    if watch and any(check.status == FAIL for check in result.checks):
+        container = watch.state() or container
+        if container and (ended(container, restarts_before) or container.status == "restarting"):
+            result.state = _endpoint.BROKEN
+        log = watch.log()
+        result.checks = explain(result.checks, container, log)
+        if result.state == _endpoint.STARTING and result.checks[0].id != "engine.ready" and first_error(log):
+            result.state = _endpoint.BROKEN
+    return result, time.monotonic() - start

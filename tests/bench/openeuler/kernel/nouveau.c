@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Stand-in for the nouveau driver: what the tools around a kernel read of a module (name, aliases, parameters, vermagic,
- * the DRM symbol by which dracut finds graphics drivers), and nothing else. It is never loaded into a real kernel.
+ * the symbol by which dracut finds graphics drivers), and nothing else. It is never loaded into a real kernel.
  */
 #include <linux/module.h>
 #include <linux/pci.h>
 
-extern int drm_dev_register(void *dev, unsigned long flags);
+extern int standin_drm_dev_register(void);
 
 static int modeset = -1;
 module_param(modeset, int, 0400);
@@ -20,7 +20,7 @@ MODULE_DEVICE_TABLE(pci, nouveau_ids);
 
 static int __init nouveau_init(void)
 {
-	return modeset ? drm_dev_register(NULL, 0) : -ENODEV;
+	return modeset ? standin_drm_dev_register() : -ENODEV;
 }
 
 static void __exit nouveau_exit(void)
@@ -29,6 +29,5 @@ static void __exit nouveau_exit(void)
 
 module_init(nouveau_init);
 module_exit(nouveau_exit);
-MODULE_AUTHOR("test bench");
-MODULE_DESCRIPTION("nouveau stand-in");
+MODULE_DESCRIPTION("nouveau (stand-in)");
 MODULE_LICENSE("GPL");

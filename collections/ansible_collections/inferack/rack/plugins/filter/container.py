@@ -11,7 +11,7 @@ from ansible_collections.inferack.rack.plugins.plugin_utils import _container_ch
 
 
 class FilterModule:
-    """Filters `engine_conflicts`, `engine_checks` and `dockerd_refused`."""
+    """Filters over the fact `inferack_node`, and over dockerd's journal."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Name to function, as Ansible asks for it."""
@@ -19,4 +19,7 @@ class FilterModule:
             "dockerd_refused": checks.dockerd_refused,
             "engine_checks": checks.engine_checks,
             "engine_conflicts": checks.engine_conflicts,
+            "toolkit_checks": checks.toolkit_checks,
+            "toolkit_right": checks.toolkit_right,
+            "toolkit_settings": checks.toolkit_settings,
         }

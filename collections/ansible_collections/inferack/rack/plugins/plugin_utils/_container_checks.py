@@ -18,6 +18,11 @@ Checks = list[dict[str, Any]]
 
 ENGINE = "container.engine"
 DAEMON_JSON = "container.daemon_json"
+TOOLKIT = "container.toolkit"
+RUNTIME = "container.runtime"
+
+#: What `nvidia-ctk runtime configure --runtime=docker` writes.
+NVIDIA_RUNTIME: dict[str, Any] = {"path": "nvidia-container-runtime", "args": []}
 
 #: What dockerd writes when it cannot start, most telling first. Sources: moby/moby daemon/config and cmd/dockerd; its issues
 #: 44905 and 41268.
@@ -128,3 +133,87 @@ def engine_checks(node: Facts) -> Checks:
     if docker.get("snap"):
         return engine_conflicts(node, [], [])
     return [as_dict(Check(id=ENGINE, status=FAIL, found=found, expected="a running Docker Engine", remedy=remedy))]
+
+
+def upstream(version: str) -> str:
+    """The upstream part of a package's version: `1.20.0` of `1:1.20.0-1` and of `1.20.0-1.x86_64`."""
+    return version.split(":")[-1].split("-")[0]
+
+
+def _installed(node: Facts, names: Iterable[str]) -> dict[str, str | None]:
+    """Upstream version of each package; None where it isn't installed."""
+    packages = node.get("packages") or {}
+    return {name: upstream(str(packages[name])) if packages.get(name) else None for name in names}
+
+
+def toolkit_right(node: Facts, names: Iterable[str], version: str = "") -> bool:
+    """Whether all packages are installed at one version, and at `version` when that is given."""
+    found = set(_installed(node, names).values())
+    return len(found) == 1 and None not in found and (not version or found == {version})
+
+
+def toolkit_settings(node: Facts, cdi: str, default_runtime: bool, cdi_since: str) -> dict[str, Any]:
+    """What the toolkit needs in Docker's daemon.json.
+
+    Args:
+        node: the fact `inferack_node`.
+        cdi: `auto` (where Docker knows CDI), `always` or `never`.
+        default_runtime: make NVIDIA's runtime the default one.
+        cdi_since: Docker's first major version with CDI.
+    """
+    settings: dict[str, Any] = {"runtimes": {"nvidia": NVIDIA_RUNTIME}}
+    if default_runtime:
+        settings["default-runtime"] = "nvidia"
+    major = re.match(r"\d+", str((node.get("docker") or {}).get("version") or ""))
+    if cdi == "always" or (cdi == "auto" and major is not None and int(major[0]) >= int(cdi_since)):
+        settings["features"] = {"cdi": True}
+    return settings
+
+
+def toolkit_checks(node: Facts, names: Sequence[str], version: str = "") -> Checks:
+    """`container.toolkit`: all packages are there, of one version. `container.runtime`: the engine lists the runtime."""
+    installed = _installed(node, names)
+    missing = [name for name, found in installed.items() if found is None]
+    versions = sorted({found for found in installed.values() if found is not None})
+    wanted = f"{', '.join(names)} of version {version}" if version else f"{', '.join(names)} of one version"
+    evidence = [f"{name} {found or 'not installed'}" for name, found in installed.items()]
+    if missing:
+        toolkit = Check(
+            id=TOOLKIT,
+            status=FAIL,
+            found=f"{', '.join(missing)} not installed",
+            expected=wanted,
+            remedy="Run the role nvidia_container_toolkit on this node; it installs what is missing",
+            evidence=evidence,
+        )
+    elif not toolkit_right(node, names, version):
+        toolkit = Check(
+            id=TOOLKIT,
+            status=FAIL,
+            found="; ".join(evidence),
+            expected=wanted,
+            remedy="Run the role nvidia_container_toolkit on this node; it makes the versions equal",
+            evidence=evidence,
+        )
+    else:
+        toolkit = Check(id=TOOLKIT, status=PASS, found=f"version {versions[0]}", expected=wanted, evidence=evidence)
+    return as_dicts([toolkit, _runtime(node)])
+
+
+def _runtime(node: Facts) -> Check:
+    docker = node.get("docker") or {}
+    runtimes = docker.get("runtimes") or []
+    expected = "nvidia among Docker's runtimes"
+    if not docker.get("running"):
+        remedy = "Start Docker (systemctl start docker), then run again"
+        return Check(id=RUNTIME, status=FAIL, found="no Docker Engine that answers", expected=expected, remedy=remedy)
+    if "nvidia" in runtimes:
+        return Check(id=RUNTIME, status=PASS, found=runtimes, expected=expected)
+    return Check(
+        id=RUNTIME,
+        status=FAIL,
+        found=runtimes or "no runtimes",
+        expected=expected,
+        remedy="Restart Docker (systemctl restart docker) if daemon.json has the runtime, else run the role nvidia_container_toolkit",
+        evidence=[f"docker info: runtimes {', '.join(runtimes) or 'none'}"],
+    )

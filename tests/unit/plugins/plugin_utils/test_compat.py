@@ -1,0 +1,188 @@
+"""The compatibility data and the functions over it; the last test walks the whole table."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import date
+
+import pytest
+
+from ansible_collections.inferack.rack.plugins.plugin_utils import _compat as compat
+
+DATA = compat.load()
+BY_ARCHITECTURE = {architecture: next(iter(rows)) for architecture, rows in DATA["gpus"].items()}
+
+
+def gpus(*devices: str) -> list[compat.Gpu]:
+    return compat.identify([{"bus_id": f"0000:0{i}:00.0", "device_id": device} for i, device in enumerate(devices)], DATA)
+
+
+@pytest.mark.parametrize(
+    ("device", "architecture", "product"),
+    [
+        ("102d", "kepler", "Tesla K80"),
+        ("17fd", "maxwell", "Tesla M40"),
+        ("15f8", "pascal", "Tesla P100 PCIe 16GB"),
+        ("1db5", "volta", "Tesla V100 SXM2 32GB"),
+        ("1eb8", "turing", "Tesla T4"),
+        ("20b2", "ampere", "A100 SXM4 80GB"),
+        ("26b9", "ada", "L40S"),
+        ("27b8", "ada", "L4"),
+        ("2330", "hopper", "H100 SXM5 80GB"),
+        ("2331", "hopper", "H100 PCIe"),
+        ("2335", "hopper", "H200 SXM 141GB"),
+        ("2901", "blackwell", "B200"),
+        ("31c2", "blackwell", "GB300"),
+        ("2BB5", "blackwell", "RTX PRO 6000 Blackwell Server Edition"),
+        ("ffff", None, None),
+    ],
+)
+def test_identify(device: str, architecture: str | None, product: str | None) -> None:
+    (gpu,) = gpus(device)
+    assert (gpu.architecture, gpu.product) == (architecture, product)
+    assert gpu.name == (product or "10de:ffff")
+
+
+@pytest.mark.parametrize(
+    ("branch", "devices", "expected"),
+    [
+        ("535", ("2330",), ["proprietary", "open"]),
+        ("580", ("2330",), ["open", "proprietary"]),
+        ("580", ("1db5",), ["proprietary"]),
+        ("590", ("1db5",), []),
+        ("580", ("2901",), ["open"]),
+        ("550", ("2901",), []),
+        ("570", ("2901",), ["open"]),
+        ("615", ("2330",), ["open"]),
+        ("580", ("1db5", "2330"), ["proprietary"]),
+        ("580", ("1db5", "2901"), []),
+        ("580", ("2342",), ["open"]),
+        ("470", ("102d",), ["proprietary"]),
+        ("470", ("2330",), []),
+        ("580", ("ffff",), ["open", "proprietary"]),
+        ("999", ("2330",), []),
+    ],
+)
+def test_flavours(branch: str, devices: tuple[str, ...], expected: list[str]) -> None:
+    assert compat.flavours(branch, gpus(*devices), DATA) == expected
+
+
+@pytest.mark.parametrize(
+    ("branch", "flavour", "devices", "reason"),
+    [
+        ("590", "", ("1db5",), "Tesla V100 SXM2 32GB (volta) was dropped after R580"),
+        ("580", "proprietary", ("2901",), "B200 (blackwell) works with open modules only"),
+        ("615", "proprietary", ("2330",), "R615 has open modules only"),
+        ("550", "", ("2901",), "B200 (blackwell) needs driver 570.133.20 or later"),
+        ("550", "", ("2b85",), "GeForce RTX 5090 (blackwell) needs driver R570 or later"),
+        ("580", "", ("1db5", "2901"), "no one flavour of R580 drives Tesla V100 SXM2 32GB (volta), B200 (blackwell) together"),
+        ("999", "", ("2330",), "R999 is no branch that this collection knows"),
+        ("580", "open", ("2330",), ""),
+    ],
+)
+def test_why_not(branch: str, flavour: str, devices: tuple[str, ...], reason: str) -> None:
+    answer = compat.why_not(branch, flavour, gpus(*devices), DATA)
+    assert answer.startswith(reason) if reason else answer == ""
+
+
+@pytest.mark.parametrize(
+    ("driver", "floor", "expected"),
+    [
+        ("580.65.06", "580", True),
+        ("575.51.03", "580", False),
+        ("570", "570.133.20", True),
+        ("570.86.10", "570.133.20", False),
+        ("580", "525", True),
+        ("450.80.02", "450.80.02", True),
+    ],
+)
+def test_driver_at_least(driver: str, floor: str, expected: bool) -> None:
+    assert compat.driver_at_least(driver, floor) is expected
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "release", "driver"),
+    [
+        ("nvcr.io/nvidia/tritonserver:26.07-py3", "Triton", "26.07", "580"),
+        ("mirror.example:5000/nvidia/tritonserver:24.10-py3", "Triton", "24.10", "525"),
+        ("mirror.example:5000/nvidia/tritonserver:25.07-py3@sha256:ab", "Triton", "25.07", "525"),
+        ("nvcr.io/nim/meta/llama-3.1-8b-instruct:1.8.4", "NIM (large language model)", "1.8.4", "580"),
+        ("nvcr.io/nim/nvidia/nv-embedqa-e5-v5:1.0", "NIM (embedding and reranking)", "1.0", None),
+    ],
+)
+def test_image_needs(image: str, kind: str, release: str, driver: str | None) -> None:
+    needs = compat.image_needs(image, DATA)
+    assert needs is not None
+    assert (needs.kind, needs.release, needs.driver) == (kind, release, driver)
+
+
+@pytest.mark.parametrize(
+    "image", ["busybox:1.36", "mirror.example:5000/tritonserver", "nvidia/tritonserver:99.01", "tritonserver-like:1"]
+)
+def test_unknown_images_are_not_judged(image: str) -> None:
+    assert compat.image_needs(image, DATA) is None
+
+
+@pytest.mark.parametrize(("driver", "release"), [("535", "25.07"), ("570.211.01", "25.07"), ("580", "26.07"), ("470", None)])
+def test_newest_triton(driver: str, release: str | None) -> None:
+    assert compat.newest_triton(driver, DATA) == release
+
+
+@pytest.mark.parametrize(
+    ("branch", "today", "ended"),
+    [
+        ("535", date(2026, 6, 30), None),
+        ("535", date(2026, 7, 1), "2026-06"),
+        ("550", date(2025, 12, 31), None),
+        ("550", date(2026, 1, 1), "2025"),
+        ("590", date(2030, 1, 1), None),
+    ],
+)
+def test_end_of_life(branch: str, today: date, ended: str | None) -> None:
+    assert compat.end_of_life(branch, today, DATA) == ended
+
+
+def test_offers_expand_branches() -> None:
+    table = compat.offers(DATA["distributions"]["ubuntu-24"])
+    assert table["580", "open"]["packages"][0] == "nvidia-dkms-580-server-open"
+    assert table["570", "proprietary"]["packages"][0] == "nvidia-dkms-570-server"
+    assert compat.offers(DATA["distributions"]["openeuler-24"]) == {}
+
+
+def test_every_row_has_a_source_and_every_id_one_architecture() -> None:
+    for table in ("branches", "architectures", "products"):
+        assert all(row["source"] for row in DATA[table].values()), table
+    assert all(row["source"] for row in DATA["nim"])
+    assert all(row["source"] for row in DATA["runfile"]["versions"].values())
+    assert set(DATA["gpus"]) == set(DATA["architectures"])
+    ids = [device for rows in DATA["gpus"].values() for device in rows]
+    assert len(ids) == len(set(ids)) > 200
+    assert all(len(device) == 4 and device == device.lower() for device in ids)
+    assert set(DATA["recommended"]) <= set(DATA["branches"])
+
+
+def test_no_impossible_pair_in_the_whole_table() -> None:
+    """Every branch with every pair of architectures, against the rules written out a second time (FACTS of the project)."""
+    open_only = {"blackwell"}
+    proprietary_only = {"kepler", "maxwell", "pascal", "volta"}
+    last = {"kepler": 470, "maxwell": 580, "pascal": 580, "volta": 580}
+    first = {"ada": 535, "hopper": 535, "blackwell": 570}
+    walked = 0
+    for branch, (one, other) in itertools.product(
+        DATA["branches"], itertools.combinations_with_replacement(BY_ARCHITECTURE, 2)
+    ):
+        usable = compat.flavours(branch, gpus(BY_ARCHITECTURE[one], BY_ARCHITECTURE[other]), DATA)
+        for flavour in ("open", "proprietary"):
+            possible = all(
+                int(branch) <= last.get(name, 9999)
+                and int(branch) >= first.get(name, 0)
+                and not (flavour == "open" and name in proprietary_only)
+                and not (flavour == "proprietary" and name in open_only)
+                for name in (one, other)
+            )
+            possible = possible and not (flavour == "proprietary" and int(branch) >= 615)
+            possible = possible and not (flavour == "open" and int(branch) < 515)
+            assert (flavour in usable) == possible, (branch, one, other, flavour)
+            walked += 1
+    print(f"walked {walked} combinations of branch, architectures and flavour")
+    assert walked == len(DATA["branches"]) * 45 * 2

@@ -231,4 +231,23 @@ class Service:
             if not ready:
                 missing.append(name)
             report[name] = {"ready": ready, "engines": engines}
-        return not missing, {"status": "not_ready" if missing else "ready", "not_ready": missing, "models": report}
+        return not missing, {
+            "status": "not_ready" if missing else "ready",
+            "not_ready": missing,
+            "models": report,
+            "engines": [self._engine_report(state) for state in self.states.values()],
+        }
+
+    def _engine_report(self, state: EngineState) -> dict[str, Any]:
+        """An engine for people and for the role: ready when each of its models is."""
+        config = state.engine.config
+        reasons = {model: state.health.get(model, "not looked at yet") for model in config.models}
+        return {
+            "name": state.name,
+            "adapter": config.adapter,
+            "class": state.class_,
+            "node": config.node,
+            "models": config.models,
+            "ready": not any(reasons.values()),
+            "reason": "; ".join(sorted({reason for reason in reasons.values() if reason})),
+        }

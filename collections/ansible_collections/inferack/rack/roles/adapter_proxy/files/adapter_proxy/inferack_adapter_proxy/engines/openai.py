@@ -56,8 +56,9 @@ class Adapter(HttpEngine):
             body = loads(text)
         except ValueError as error:
             raise EngineFault("garbled", self.name, "answered something that is not JSON") from error
-        if isinstance(body, dict) and body.get("error"):
-            raise self._error(body["error"])
+        fault = _error_in(body)
+        if fault:
+            raise self._error(fault)
         try:
             choice = body["choices"][0]
             message = choice["message"]
@@ -102,8 +103,9 @@ class Adapter(HttpEngine):
             body = loads(text)
         except ValueError:
             body = None
-        if isinstance(body, dict) and body.get("error"):
-            return self._error(body["error"])
+        fault = _error_in(body)
+        if fault:
+            return self._error(fault)
         return EngineFault("garbled", self.name, f"was asked for a stream and answered {kind}")
 
     def _error(self, error: Any) -> EngineFault:
@@ -125,8 +127,9 @@ class Adapter(HttpEngine):
                 raise EngineFault("garbled", self.name, "sent an event that is not JSON") from error
         if not isinstance(chunk, dict):
             raise EngineFault("garbled", self.name, "sent an event that is no JSON object")
-        if chunk.get("error") or event.name == b"error":
-            raise self._error(chunk.get("error") or chunk)
+        fault = _error_in(chunk) or (chunk if event.name == b"error" else None)
+        if fault:
+            raise self._error(fault)
         text, content, finish = "", False, None
         try:
             for choice in chunk.get("choices") or ():
@@ -164,6 +167,13 @@ class Adapter(HttpEngine):
             else f"engine {self.name}: does not list {self.served(model)}, but {', '.join(map(str, names)) or 'nothing'}"
             for model in models
         }
+
+
+def _error_in(body: Any) -> Any:
+    """The error in a body that came with status 200: OpenAI nests it, vLLM marks the whole object as one."""
+    if not isinstance(body, dict):
+        return None
+    return body.get("error") or (body if body.get("object") == "error" else None)
 
 
 def _usage(raw: Any) -> Optional[Usage]:

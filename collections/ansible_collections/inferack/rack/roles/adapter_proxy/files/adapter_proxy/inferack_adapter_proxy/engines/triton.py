@@ -14,7 +14,7 @@ from typing import Any, Literal, Optional
 from urllib.parse import quote
 
 import orjson
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from ..chat import ChatRule, NotText, as_text
 from ..config import EngineConfig, Model, Timeouts, normalise_base_url
@@ -43,7 +43,7 @@ _RESERVED = frozenset(
 _UNSUPPORTED = ("tools", "functions", "logprobs", "top_logprobs", "audio", "modalities")
 
 
-class Options(Model):
+class ModelOptions(Model):
     """How a model takes and gives text."""
 
     #: Name of the BYTES input and output tensors.
@@ -70,6 +70,23 @@ class Options(Model):
         return value
 
 
+class Options(ModelOptions):
+    """The same for all of an engine's models; `models` holds what differs for one of them."""
+
+    models: dict[str, dict[str, Any]] = Field(default={})
+
+    @model_validator(mode="after")
+    def _models_fit(self) -> Options:
+        for model in self.models:
+            self.of(model)
+        return self
+
+    def of(self, model: str) -> ModelOptions:
+        """One model's options. Raises ValueError (pydantic's) when they do not fit."""
+        common = self.model_dump(exclude={"models"})
+        return ModelOptions.model_validate({**common, **self.models.get(model, {})})
+
+
 class Adapter(HttpEngine):
     """One text in, one text out."""
 
@@ -79,9 +96,10 @@ class Adapter(HttpEngine):
     def __init__(self, config: EngineConfig, timeouts: Timeouts, key: Optional[str]) -> None:
         super().__init__(config, timeouts, key)
         self.base_url = normalise_base_url(config.base_url, "v2")
-        self.options = Options.model_validate(config.options)
+        options = Options.model_validate(config.options)
+        self._options = {model: options.of(model) for model in config.models}
 
-    def _text(self, ask: Ask) -> str:
+    def _text(self, options: ModelOptions, ask: Ask) -> str:
         for name in _UNSUPPORTED:
             if ask.options.get(name):
                 raise EngineFault("unsupported", self.name, f"cannot honour {name}: its model takes and gives text", param=name)
@@ -93,12 +111,12 @@ class Adapter(HttpEngine):
         if ask.text is not None:
             return ask.text
         try:
-            return as_text(ask.messages, self.options.chat)
+            return as_text(ask.messages, options.chat)
         except NotText as error:
             raise EngineFault("unsupported", self.name, str(error), param="messages") from error
 
-    def _parameters(self, ask: Ask) -> dict[str, Any]:
-        if not self.options.parameters:
+    def _parameters(self, options: ModelOptions, ask: Ask) -> dict[str, Any]:
+        if not options.parameters:
             return {}
         return {
             name: value
@@ -111,19 +129,21 @@ class Adapter(HttpEngine):
 
     async def complete(self, model: str, ask: Ask) -> Answer:
         """One inference."""
-        prompt = self._text(ask)
-        if self.options.protocol == "infer":
-            output = await self._infer(model, prompt, self._parameters(ask), ask)
+        options = self._options[model]
+        prompt = self._text(options, ask)
+        if options.protocol == "infer":
+            output = await self._infer(model, prompt, self._parameters(options, ask), ask)
         else:
             output = "".join([text async for text in self._generate(model, prompt, ask)])
         return Answer(output, "stop", estimate(prompt, output))
 
     async def stream(self, model: str, ask: Ask) -> AsyncIterator[Piece]:
         """The answer as it comes with `generate_stream`, else as one piece."""
-        prompt = self._text(ask)
+        options = self._options[model]
+        prompt = self._text(options, ask)
         output = ""
-        if self.options.protocol == "infer":
-            output = await self._infer(model, prompt, self._parameters(ask), ask)
+        if options.protocol == "infer":
+            output = await self._infer(model, prompt, self._parameters(options, ask), ask)
             yield Piece(output, content=bool(output))
         else:
             async for text in self._generate(model, prompt, ask):
@@ -132,11 +152,12 @@ class Adapter(HttpEngine):
         yield Piece(finish_reason="stop", usage=estimate(prompt, output))
 
     async def _infer(self, model: str, text: str, parameters: dict[str, Any], ask: Optional[Ask] = None) -> str:
-        output: dict[str, Any] = {"name": self.options.output}
-        if self.options.binary_output:
+        options = self._options[model]
+        output: dict[str, Any] = {"name": options.output}
+        if options.binary_output:
             output["parameters"] = {"binary_data": True}
         request: dict[str, Any] = {
-            "inputs": [{"name": self.options.input, "datatype": "BYTES", "shape": self.options.shape, "data": [text]}],
+            "inputs": [{"name": options.input, "datatype": "BYTES", "shape": options.shape, "data": [text]}],
             "outputs": [output],
         }
         if parameters:
@@ -146,9 +167,9 @@ class Adapter(HttpEngine):
         async with self.request("POST", path, orjson.dumps(request), trace) as response:
             body = await self.read(response)
             header_length = response.headers.get("Inference-Header-Content-Length")
-        return self._output(body, header_length)
+        return self._output(options.output, body, header_length)
 
-    def _output(self, body: bytes, header_length: Optional[str]) -> str:
+    def _output(self, name: str, body: bytes, header_length: Optional[str]) -> str:
         """The text in a response: the output's bytes behind the JSON header, or its `data` within the JSON."""
         if header_length is not None and not header_length.isdigit():
             raise EngineFault("garbled", self.name, "answered with an Inference-Header-Content-Length that is no number")
@@ -166,35 +187,34 @@ class Adapter(HttpEngine):
             if not isinstance(output, dict):
                 continue
             size = (output.get("parameters") or {}).get("binary_data_size", 0)
-            if output.get("name") == self.options.output:
+            if output.get("name") == name:
                 if output.get("datatype") != "BYTES":
-                    detail = f"output {self.options.output} is {output.get('datatype')}, expected BYTES (TYPE_STRING)"
+                    detail = f"output {name} is {output.get('datatype')}, expected BYTES (TYPE_STRING)"
                     raise EngineFault("garbled", self.name, detail)
                 if size:
-                    return self._first_bytes(body[offset : offset + size])
+                    return self._first_bytes(name, body[offset : offset + size])
                 data = output.get("data")
                 while isinstance(data, list) and data:  # rows may be nested as the shape says
                     data = data[0]
                 if isinstance(data, str):
                     return data
-                raise EngineFault("garbled", self.name, f"output {self.options.output} is empty")
+                raise EngineFault("garbled", self.name, f"output {name} is empty")
             names.append(str(output.get("name")))
             offset += size
-        raise EngineFault(
-            "garbled", self.name, f"answered without the output {self.options.output}; it has {', '.join(names) or 'none'}"
-        )
+        raise EngineFault("garbled", self.name, f"answered without the output {name}; it has {', '.join(names) or 'none'}")
 
-    def _first_bytes(self, blob: bytes) -> str:
+    def _first_bytes(self, name: str, blob: bytes) -> str:
         """The first element of a BYTES tensor: four bytes of length, little-endian, then that many bytes."""
         if len(blob) >= 4:
             (length,) = struct.unpack_from("<I", blob)
             if 4 + length <= len(blob):
                 return blob[4 : 4 + length].decode("utf-8", "replace")
-        raise EngineFault("garbled", self.name, f"output {self.options.output} is cut off")
+        raise EngineFault("garbled", self.name, f"output {name} is cut off")
 
     async def _generate(self, model: str, text: str, ask: Ask) -> AsyncIterator[str]:
         """The texts of `generate_stream`, one an event. There is no closing event; an error may come inside any of them."""
-        body = orjson.dumps({**self._parameters(ask), self.options.input: text})
+        options = self._options[model]
+        body = orjson.dumps({**self._parameters(options, ask), options.input: text})
         parser = SseParser()
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         async with self.request("POST", self._path(model, "generate_stream"), body, ask.trace) as response:
@@ -202,9 +222,9 @@ class Adapter(HttpEngine):
                 raise self._no_stream(response.content_type, await self.read(response))
             async for chunk in response.content.iter_any():
                 for event in self.events(parser, chunk):
-                    yield decoder.decode(self._event_bytes(event.data))
+                    yield decoder.decode(self._event_bytes(options.output, event.data))
             for event in self.events(parser):
-                yield decoder.decode(self._event_bytes(event.data))
+                yield decoder.decode(self._event_bytes(options.output, event.data))
         rest = decoder.decode(b"", final=True)
         if rest:
             yield rest
@@ -218,7 +238,7 @@ class Adapter(HttpEngine):
             return self.fault_of(500, body["error"])
         return EngineFault("garbled", self.name, f"was asked for a stream and answered {kind}")
 
-    def _event_bytes(self, data: bytes) -> bytes:
+    def _event_bytes(self, name: str, data: bytes) -> bytes:
         """The output's bytes in one event; a character may be split over two events, so decoding is the caller's."""
         try:
             try:
@@ -229,11 +249,11 @@ class Adapter(HttpEngine):
             raise EngineFault("garbled", self.name, "sent an event that is not JSON") from error
         if isinstance(event, dict) and event.get("error"):
             raise self.fault_of(500, event["error"])
-        text = event.get(self.options.output) if isinstance(event, dict) else None
+        text = event.get(name) if isinstance(event, dict) else None
         if isinstance(text, list):
             text = "".join(map(str, text))
         if not isinstance(text, str):
-            raise EngineFault("garbled", self.name, f"sent an event without the output {self.options.output}")
+            raise EngineFault("garbled", self.name, f"sent an event without the output {name}")
         return text.encode("utf-8", "surrogateescape")
 
     async def ready(self, canary: bool) -> Mapping[str, str]:
@@ -247,7 +267,7 @@ class Adapter(HttpEngine):
             try:
                 async with self.request("GET", self._path(model, "ready")) as response:
                     await self.read(response)
-                if canary and self.options.canary:
+                if canary and self._options[model].canary:
                     await self._canary(model)
                 state[model] = ""
             except EngineFault as fault:
@@ -258,15 +278,16 @@ class Adapter(HttpEngine):
         return state
 
     async def _canary(self, model: str) -> None:
-        if self.options.protocol == "infer":
-            await self._infer(model, self.options.canary, {})
+        options = self._options[model]
+        if options.protocol == "infer":
+            await self._infer(model, options.canary, {})
             return
-        body = orjson.dumps({self.options.input: self.options.canary})
+        body = orjson.dumps({options.input: options.canary})
         parser = SseParser()
         async with self.request("POST", self._path(model, "generate_stream"), body) as response:
             if response.content_type != "text/event-stream":
                 raise self._no_stream(response.content_type, await self.read(response))
             async for chunk in response.content.iter_any():
                 for event in self.events(parser, chunk):
-                    self._event_bytes(event.data)
+                    self._event_bytes(options.output, event.data)
                     return  # the first content is proof enough; leaving stops the rest

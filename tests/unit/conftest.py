@@ -16,7 +16,7 @@ from ansible.module_utils import basic
 from hypothesis import settings
 
 # Readers are quick, machines are not: no deadline, and no database left in the working tree.
-settings.register_profile("inferack", deadline=None, database=None, derandomize=True)
+settings.register_profile("inferack", deadline=None, database=None, derandomize=True, max_examples=60)
 settings.load_profile("inferack")
 
 RunModule = Callable[..., dict[str, Any]]

@@ -251,7 +251,8 @@ def wrong_types(text: str) -> list[WrongType]:
         node = member.node
         if wanted is None or node.value is None:
             continue
-        if not (isinstance(node.value, Decimal) if wanted is int else isinstance(node.value, wanted)):
+        number = isinstance(node.value, (int, Decimal)) and not isinstance(node.value, bool)
+        if not (number if wanted is int else isinstance(node.value, wanted)):
             found.append(WrongType(key, " ".join(text[node.start : node.end].split()), TYPE_NAMES[wanted]))
     return found
 
@@ -336,7 +337,7 @@ def flags(files: Sequence[tuple[str, str]], environment: Mapping[str, str] | Non
             value, file = variables.get(match.group(1), ("", source))
             words_from += [(part, file) for part in value.split()]
         else:
-            words_from.append((word.strip("'\""), source))
+            words_from.append((re.sub(r"[\"']", "", word), source))
     return _flags_of(words_from)
 
 

@@ -48,7 +48,8 @@ def parse_proc_version(text: str) -> tuple[str | None, str | None]:
 def parse_modinfo(text: str) -> list[dict[str, str]]:
     """The modules in the output of `modinfo A B C`: file, name, version, license, vermagic as far as they are said.
 
-    modinfo starts each module with `filename:`; those that it does not know it names on standard error only.
+    modinfo starts each module with `filename:`; those that it does not know it names on standard error only. The name is the
+    file's, which modprobe takes: inside, Debian's nvidia-current.ko still calls itself nvidia.
     """
     modules: list[dict[str, str]] = []
     for line in text.splitlines():
@@ -61,8 +62,6 @@ def parse_modinfo(text: str) -> list[dict[str, str]]:
             modules.append({"file": value, "name": name})
         elif modules and key in ("version", "license", "vermagic") and key not in modules[-1]:
             modules[-1][key] = value
-        elif modules and key == "name":
-            modules[-1]["name"] = value
     return modules
 
 

@@ -24,6 +24,9 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 
+#: Longer numbers stay decimals: Python refuses to make integers of more than 4300 digits.
+MAX_DIGITS = 1000
+
 #: Deeper nesting is not configuration; the limit keeps the recursion within Python's.
 DEPTH = 100
 
@@ -44,12 +47,13 @@ class MalformedError(ValueError):
 class Node:
     """A value and the half-open range of the text it stands in.
 
-    value: a str, bool, None, Decimal, a list of nodes, or a dictionary of members by key.
+    value: a str, bool, None, an int or (with a fraction or an exponent) a Decimal, a list of nodes, or a dictionary of
+    members by key.
     """
 
     start: int
     end: int
-    value: str | bool | Decimal | list[Node] | dict[str, Member] | None
+    value: str | bool | int | Decimal | list[Node] | dict[str, Member] | None
 
 
 @dataclass(frozen=True)
@@ -61,17 +65,13 @@ class Member:
 
 
 def plain(node: Node) -> Any:
-    """The value as Python's json would give it; a number without fraction or exponent is an int."""
+    """The value as Python's json would give it."""
     if isinstance(node.value, dict):
         return {key: plain(member.node) for key, member in node.value.items()}
     if isinstance(node.value, list):
         return [plain(item) for item in node.value]
     if isinstance(node.value, Decimal):
-        return (
-            int(node.value)
-            if node.value == node.value.to_integral_value() and node.value.adjusted() < 400
-            else float(node.value)
-        )
+        return float(node.value)
     return node.value
 
 
@@ -116,7 +116,9 @@ class _Parser:
                 return Node(position, position + len(word), value)
         match = _NUMBER.match(self.text, position)
         if match:
-            return Node(position, match.end(), Decimal(match.group()))
+            token = match.group()
+            plain_digits = len(token) < MAX_DIGITS and not re.search(r"[.eE]", token)
+            return Node(position, match.end(), int(token) if plain_digits else Decimal(token))
         raise self.fail(f"expected a value, found {self.shown(position)}", position)
 
     def array(self, position: int, depth: int) -> Node:
@@ -304,5 +306,5 @@ def same(node: Node, value: Any) -> bool:
             and all(same(own, other) for own, other in zip(node.value, value))
         )
     if isinstance(value, (int, float)):
-        return isinstance(node.value, Decimal) and node.value == Decimal(str(value))
+        return isinstance(node.value, (int, Decimal)) and node.value == Decimal(str(value))
     return isinstance(node.value, str) and isinstance(value, str) and node.value == str(value)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -335,11 +335,13 @@ def read_xml(text: str) -> Reading:
     root: ElementTree.Element | None = None
     gpus: list[Gpu] = []
     partial = end < 0
+    events: list[Any] = []
+    parser.feed(re.sub(r"<!(?:DOCTYPE|ENTITY)[^>]*>", "", body))
     try:
-        parser.feed(re.sub(r"<!(?:DOCTYPE|ENTITY)[^>]*>", "", body))
-        events: Iterable[Any] = list(parser.read_events())
+        for found in parser.read_events():
+            events.append(found)  # one by one, so that what came before the break is kept
     except ElementTree.ParseError:
-        events, partial = _before_the_break(body), True
+        partial = True
     for event, element in events:
         if event == "start" and root is None:
             root = element
@@ -358,19 +360,6 @@ def read_xml(text: str) -> Reading:
         gpus=gpus,
         partial=partial,
     )
-
-
-def _before_the_break(body: str) -> list[Any]:
-    """The parser's events up to the place where the text stops being XML, fed line by line."""
-    parser: ElementTree.XMLPullParser[Any] = ElementTree.XMLPullParser(["start", "end"])
-    events: list[Any] = []
-    for line in body.splitlines(keepends=True):
-        try:
-            parser.feed(line)
-        except ElementTree.ParseError:
-            break
-        events += parser.read_events()
-    return events
 
 
 def _tag(label: str) -> str:

@@ -128,7 +128,7 @@ WORDS: tuple[Words, ...] = (
         "a registry that refuses the login",
         "Log in with docker login, and check that the key may pull this image",
     ),
-    Words(r"no such image: ?(\S+?):? ", "no image {0} on the node", "Pull the image, or let it be pulled"),
+    Words(r"no such image: ?(\S+?):?(?: |$)", "no image {0} on the node", "Pull the image, or let it be pulled"),
     Words(
         r"manifest unknown|manifest for \S+ not found|not found: manifest",
         "no such image in the registry",

@@ -106,7 +106,7 @@ def build(package: Rpm, folder: Path) -> Path:
 def index(folder: Path) -> None:
     """Write repodata for the packages in `folder`."""
     shutil.rmtree(folder / "repodata", ignore_errors=True)
-    subprocess.run(["createrepo_c", "--quiet", str(folder)], check=True)
+    subprocess.run(["createrepo_c", "--quiet", "--general-compress-type=gz", str(folder)], check=True)
 
 
 def sign(packages: Sequence[Path], key: signing.Key) -> None:

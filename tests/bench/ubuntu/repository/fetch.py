@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 WANTED = (
@@ -39,8 +40,11 @@ def main() -> None:
         "Debug::NoLocking=true",
     ]
     command = ["apt-get", *options, "install", "--no-install-recommends", "--yes", "--reinstall", *WANTED]
-    # With the builder's own, empty cache: what lies in the archive folder already is not listed. 'uri' name size hash.
-    told = subprocess.run([*command, "--print-uris", "-qq"], check=True, capture_output=True, text=True).stdout
+    with tempfile.TemporaryDirectory() as empty:
+        # With an empty cache: what lies in the archive folder already is not listed. 'uri' name size hash.
+        (Path(empty) / "partial").mkdir()
+        listing = [command[0], "-o", f"Dir::Cache::archives={empty}", *command[1:], "--print-uris", "-qq"]
+        told = subprocess.run(listing, check=True, capture_output=True, text=True).stdout
     names = [line.split()[1] for line in told.splitlines() if line.startswith("'")]
     command[1:1] = ["-o", f"Dir::Cache::archives={cache}"]
     done = subprocess.run([*command, "--download-only", "-qq"], check=False, capture_output=True, text=True)

@@ -56,7 +56,6 @@ alias lbm-nouveau off
 PERSISTENCED = """[Unit]
 Description=NVIDIA Persistence Daemon
 Wants=syslog.target
-StopWhenUnneeded=true
 Before=systemd-backlight@backlight:nvidia_0.service
 
 [Service]

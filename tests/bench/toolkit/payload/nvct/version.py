@@ -1,0 +1,3 @@
+"""The version of the packages; the build writes it anew for each."""
+
+VERSION = "0.0.0"

@@ -51,7 +51,10 @@ def run_module(monkeypatch: pytest.MonkeyPatch) -> RunModule:
             patch.setattr(basic.AnsibleModule, "fail_json", _fail)
             with pytest.raises(ModuleEnd) as end:
                 module.main()
-        # What a module returns must survive the way to the control node.
-        return json.loads(json.dumps(end.value.result))
+        # What a module returns must survive the way to the control node; a task with any rc but 0 is a failed one there.
+        result: dict[str, Any] = json.loads(json.dumps(end.value.result))
+        if result.get("rc", 0) not in (0, "0"):
+            result["failed"] = True
+        return result
 
     return run

@@ -22,7 +22,7 @@ def test_a_good_answer(run_module: Any, add_tool: Any, check_mode: bool) -> None
     add_tool("nvidia-smi", f"[ \"$*\" = '-q -x' ] || exit 2\ncat <<'E'\n{XML}E")
     expected = {"count": 1, "product": "L40S", "driver_version": "580", "bus_ids": ["0000:07:00.0"]}
     result = run_module(nvidia_smi, {"expected": expected}, check_mode=check_mode)
-    assert (result["failed"], result["changed"], result["rc"], result["worst"]) == (False, False, 0, "pass")
+    assert (result["failed"], result["changed"], result["exit_status"], result["worst"]) == (False, False, 0, "pass")
     assert result["reading"]["gpus"][0]["uuid"] == "GPU-1"
     assert result["reading"]["gpus"][0]["temperature_c"] is None
 
@@ -46,7 +46,7 @@ def test_words_on_either_stream(run_module: Any, add_tool: Any, stream: str) -> 
     add_tool("nvidia-smi", f"echo 'Failed to initialize NVML: Driver/library version mismatch' {stream}; exit 18")
     result = run_module(nvidia_smi, {})
     assert result["failed"]
-    assert result["rc"] == 18
+    assert result["exit_status"] == 18
     assert result["msg"].startswith("driver.smi: found the loaded module and the driver's library of different versions")
 
 
@@ -54,7 +54,7 @@ def test_a_call_that_hangs_is_killed(run_module: Any, add_tool: Any) -> None:
     add_tool("nvidia-smi", "sleep 60")
     result = run_module(nvidia_smi, {"timeout": 0.5})
     assert result["failed"]
-    assert result["rc"] is None
+    assert result["exit_status"] is None
     assert "no answer within 0.5 s, nvidia-smi was killed" in result["msg"]
     assert result["seconds"] < 20
 
@@ -65,6 +65,6 @@ def test_no_nvidia_smi(run_module: Any, add_tool: Any) -> None:
 
 def test_a_given_text_and_a_path(run_module: Any, add_tool: Any, tmp_path: Path) -> None:
     result = run_module(nvidia_smi, {"text": XML, "expected": {"product": ""}})
-    assert (result["failed"], result["rc"], result["reading"]["form"]) == (False, None, "xml")
+    assert (result["failed"], result["exit_status"], result["reading"]["form"]) == (False, None, "xml")
     tool = add_tool("other-smi", f"cat <<'E'\n{XML}E")
     assert run_module(nvidia_smi, {"path": str(tool)})["worst"] == "pass"

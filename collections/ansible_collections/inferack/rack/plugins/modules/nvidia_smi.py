@@ -125,7 +125,7 @@ reading:
           C(repairs), C(mig), C(fabric), C(link), C(throttle), C(recovery) and C(troubles).
       type: list
       elements: dict
-rc:
+exit_status:
   description: Exit status of nvidia-smi; null when it did not run or was killed.
   returned: always
   type: int
@@ -200,7 +200,9 @@ def main() -> None:
         outcome, seconds = call(options["path"], options["timeout"])
     reading = _smi_reading.read(outcome.text)
     checks = _nvidia_smi.judge(reading, outcome, expected)
-    finish(module, checks, options["report_only"], reading=_smi_reading.as_dict(reading), rc=outcome.rc, seconds=seconds)
+    # Not under the name rc: Ansible fails every task whose rc is not 0, and here that is for the checks to say.
+    result = {"reading": _smi_reading.as_dict(reading), "exit_status": outcome.rc, "seconds": seconds}
+    finish(module, checks, options["report_only"], **result)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import http.client
 import json
 import os
 import re
 import shlex
-import socket
 import struct
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.inferack.rack.plugins.module_utils import _driver_facts, _initramfs, _modprobe, _packages, _run
+from ansible_collections.inferack.rack.plugins.module_utils import (
+    _docker_socket,
+    _driver_facts,
+    _initramfs,
+    _modprobe,
+    _packages,
+    _run,
+)
 
 Runner = Callable[[Sequence[str], float], _run.Output]
 
@@ -386,30 +391,12 @@ def probe_sources(node: Node) -> list[dict[str, Any]]:
     return _packages.sources(files)
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over the engine's socket."""
-
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        """Open the socket."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
 def engine_info(path: str, timeout: float) -> dict[str, Any] | None:
     """The engine's answer to `GET /info`, the same that `docker info` prints; None when it does not answer."""
-    connection = _UnixConnection(path, timeout)
     try:
-        connection.request("GET", "/info")
-        answer = json.loads(connection.getresponse().read())
-    except (OSError, http.client.HTTPException, ValueError):
+        answer = json.loads(_docker_socket.call(path, "GET", "/info", timeout=timeout))
+    except (_docker_socket.DockerError, ValueError):
         return None
-    finally:
-        connection.close()
     return answer if isinstance(answer, dict) and "ServerVersion" in answer else None
 
 

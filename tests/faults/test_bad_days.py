@@ -1,0 +1,150 @@
+"""The bad days that a rack must survive: one sentence with cause and remedy, the check in the report, other nodes go on.
+
+One run carries a fault on each of several nodes where that is possible, because a run takes about a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+
+import pytest
+from conftest import BENCH, INVENTORY, ROOT, bench, fault, on, playbook
+
+DEBIAN, UBUNTU, OPENEULER = "debian-12", "ubuntu-24.04", "openeuler-24.03"
+DAEMON_JSON = "/etc/docker/daemon.json"
+
+
+def assert_failed(run, node: str, check: str, *words: str) -> None:
+    """The node failed, the report names the check, and the sentence names cause and remedy."""
+    assert run.recap[node]["failed"] == 1, run.output[-6000:]
+    assert not run.node(node)["accepted"]
+    assert check in run.failing(node), (run.failing(node), run.output[-6000:])
+    sentence = run.node(node)["failure"]
+    assert sentence and sentence in run.output.replace("\\n", "\n"), (sentence, run.output[-6000:])
+    for word in words:
+        assert word.lower() in sentence.lower(), sentence
+    remedy = next(c["remedy"] for c in run.report["checks"] if c["node"] == node and c["id"] == check and c["status"] == "fail")
+    assert len(remedy.split()) >= 3, remedy
+
+
+def assert_accepted(run, *names: str) -> None:
+    for name in names:
+        assert run.node(name)["accepted"], (name, run.failing(name), run.output[-6000:])
+        assert run.recap[name]["failed"] == 0
+
+
+def test_fewer_gpus_and_an_invalid_daemon_json() -> None:
+    with fault(DEBIAN, "gpu-missing"), fault(UBUNTU, "daemon-json-invalid"):
+        before = on(UBUNTU, f"sha256sum {DAEMON_JSON}").stdout
+        run = playbook("site.yml")
+        assert on(UBUNTU, f"sha256sum {DAEMON_JSON}").stdout == before, "an invalid file was changed"
+    assert_failed(run, DEBIAN, "gpu.count", "1", "2")
+    assert_failed(run, UBUNTU, "container.daemon_json", "line 3")
+    assert_accepted(run, OPENEULER)
+
+
+def test_daemon_json_with_other_peoples_keys_or_empty_and_a_registry_that_refuses() -> None:
+    with fault(DEBIAN, "daemon-json-foreign"), fault(OPENEULER, "daemon-json-empty"), fault(UBUNTU, "registry-refuses"):
+        foreign = json.loads(on(DEBIAN, f"cat {DAEMON_JSON}").stdout)
+        on(UBUNTU, "docker rm -f $(docker ps -aq); docker image prune -af; rm -rf /root/.docker")
+        run = playbook("site.yml")
+        merged = json.loads(on(DEBIAN, f"cat {DAEMON_JSON}").stdout)
+        filled = json.loads(on(OPENEULER, f"cat {DAEMON_JSON}").stdout)
+    for key, value in foreign.items():
+        if key == "runtimes":
+            assert merged["runtimes"].items() >= value.items()
+        else:
+            assert merged[key] == value
+    assert "nvidia" in merged["runtimes"] and "nvidia" in filled["runtimes"]
+    assert_failed(run, UBUNTU, "engine.registry", "registry.bench.test:5000")
+    key = (ROOT / "tests/bench/services/registry_key").read_text().strip()
+    assert key not in run.output and key not in json.dumps(run.report), "the key was printed"
+    assert_accepted(run, DEBIAN, OPENEULER)
+
+
+def test_nouveau_back_and_versions_that_differ() -> None:
+    bench("fault", DEBIAN, "nouveau-back")
+    assert on(DEBIAN, "test -d /sys/module/nouveau").returncode == 0, "the fault did not bring nouveau back"
+    with fault(UBUNTU, "version-mismatch"):
+        found = playbook("verify.yml")
+        assert_failed(found, DEBIAN, "nouveau.loaded", "nouveau")
+        assert "nouveau.initramfs" in found.failing(DEBIAN)
+        assert_failed(found, UBUNTU, "driver.library", "999.01")
+        assert_accepted(found, OPENEULER)
+        held = playbook("site.yml", "-e", "inferack_reboot_ok=false")
+        assert_failed(held, DEBIAN, "nouveau.loaded", "reboot")
+        assert_failed(held, UBUNTU, "driver.library", "999.01")
+        assert_accepted(held, OPENEULER)
+    mended = playbook("site.yml")
+    assert_accepted(mended, DEBIAN, UBUNTU, OPENEULER)
+    assert on(DEBIAN, "test -d /sys/module/nouveau").returncode == 1
+
+
+def test_toolkit_missing_and_runtime_not_registered() -> None:
+    on(DEBIAN, "apt-get remove -y nvidia-container-toolkit nvidia-container-toolkit-base")
+    on(OPENEULER, "python3 - <<'E'\nimport json\np='/etc/docker/daemon.json'\nd=json.load(open(p))\nd.pop('runtimes')\njson.dump(d, open(p,'w'))\nE\nsystemctl restart docker")
+    found = playbook("verify.yml")
+    assert_failed(found, DEBIAN, "container.toolkit", "nvidia-container-toolkit")
+    assert_failed(found, OPENEULER, "container.runtime", "nvidia")
+    assert_accepted(found, UBUNTU)
+    assert_accepted(playbook("site.yml"), DEBIAN, UBUNTU, OPENEULER)
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "words"),
+    [
+        ({"source": "/nowhere/text_model"}, "engine.models", ["/nowhere/text_model"]),
+        ({"inputs": [{"name": "text", "data_type": "TYPE_STRNG", "dims": [1]}]}, "engine.config", ["TYPE_STRNG"]),
+    ],
+    ids=["model path wrong", "config invalid"],
+)
+def test_a_model_that_cannot_be_served(change: dict, check: str, words: list[str]) -> None:
+    listed = subprocess.run(["ansible-inventory", "-i", str(INVENTORY), "--host", DEBIAN], capture_output=True, text=True, check=True)
+    (model,) = json.loads(listed.stdout)["triton_models"]
+    before = on(DEBIAN, "find / -xdev -name config.pbtxt -exec sha256sum {} +").stdout
+    run = playbook("site.yml", "--tags", "triton,acceptance", "-e", json.dumps({"triton_models": [{**model, **change}]}))
+    assert_failed(run, DEBIAN, check, *words)
+    assert_accepted(run, UBUNTU)
+    assert on(DEBIAN, "find / -xdev -name config.pbtxt -exec sha256sum {} +").stdout == before, "half-written"
+    assert on(DEBIAN, "curl -sf http://127.0.0.1:8000/v2/models/text_model/ready").returncode == 0, "what ran before must run on"
+
+
+def test_engine_port_taken() -> None:
+    on(DEBIAN, "docker rm -f $(docker ps -aq)")
+    with fault(DEBIAN, "port-taken"):
+        run = playbook("site.yml", "--tags", "triton,acceptance")
+        assert_failed(run, DEBIAN, "engine.port", "8000", "python3")
+        assert_accepted(run, UBUNTU, OPENEULER)
+    assert_accepted(playbook("site.yml"), DEBIAN, UBUNTU, OPENEULER)
+
+
+def test_no_headers_on_a_fresh_node_and_a_node_that_dies_half_way() -> None:
+    bench("reset", UBUNTU)
+    died = threading.Event()
+    REPORT = ROOT / "reports/bench/report.json"
+    REPORT.unlink(missing_ok=True)
+    with fault(UBUNTU, "headers-gone"):
+        command = ["ansible-playbook", "-i", str(INVENTORY), str(ROOT / "playbooks/site.yml")]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert process.stdout is not None
+        lines: list[str] = []
+        for line in process.stdout:
+            lines.append(line)
+            if not died.is_set() and line.startswith("TASK [inferack.rack.container_runtime"):
+                died.set()
+                subprocess.run([str(BENCH), "fault", OPENEULER, "unreachable"], cwd=ROOT, check=True, capture_output=True)
+        process.wait(timeout=60)
+    bench("repair", OPENEULER, "unreachable")
+    output = "".join(lines)
+    assert died.is_set(), output[-6000:]
+    report = json.loads(REPORT.read_text())
+    failing = {(check["node"], check["id"]) for check in report["checks"] if check["status"] == "fail"}
+    assert (OPENEULER, "node.reachable") in failing, output[-6000:]
+    assert (UBUNTU, "driver.headers") in failing, output[-6000:]
+    nodes = {node["name"]: node for node in report["nodes"]}
+    assert nodes[DEBIAN]["accepted"] and not nodes[OPENEULER]["accepted"] and not nodes[UBUNTU]["accepted"]
+    assert "headers" in nodes[UBUNTU]["failure"] and "container_runtime" in nodes[OPENEULER]["failure"]
+    assert on(UBUNTU, "dpkg -l | grep -c nvidia-").stdout.strip() == "0", "the driver was touched without headers"
+    assert_accepted(playbook("site.yml"), DEBIAN, UBUNTU, OPENEULER)

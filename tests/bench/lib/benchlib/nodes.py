@@ -212,15 +212,15 @@ def node_mounts(one: Host) -> list[str]:
 
 
 def services_mounts(one: Host) -> list[str]:
-    """What the services host serves, read-only, and its registry's store."""
-    for name in ("repositories", "images"):
+    """What the services host serves, read-only, and its registry's store, which all instances share."""
+    for name in ("repositories", "images", "registry"):
         (paths.state() / name).mkdir(exist_ok=True)
     return [
         f"--volume={paths.state() / 'repositories'}:/srv/repositories:ro",
         f"--volume={paths.state() / 'images'}:/srv/images:ro",
         f"--volume={paths.state() / 'tls'}:/srv/tls:ro",
         f"--volume={paths.BENCH_DIR / 'engines'}:/srv/engines:ro",
-        f"--volume={volume(one, 'registry')}:/var/lib/docker-registry",
+        f"--volume={paths.state() / 'registry'}:/var/lib/docker-registry",
     ]
 
 

@@ -140,6 +140,13 @@ def test_what_dockerd_refuses_is_not_written(run_module: Any, add_tool: Any, pat
     assert copies(path) == []
 
 
+def test_a_dockerd_that_refuses_everything_says_nothing_about_the_file(run_module: Any, add_tool: Any, path: Path) -> None:
+    add_tool("dockerd", "echo 'invalid userland-proxy-path: userland-proxy is enabled, but not set' >&2; exit 1")
+    result = run_module(daemon_json, {"unit": "absent.service", "path": str(path), "settings": NVIDIA})
+    assert (result["failed"], result["changed"]) == (False, True)
+    assert "refuses every file: invalid userland-proxy-path" in result["checks"][0]["evidence"][0]
+
+
 def test_remove_and_lists(run_module: Any, add_tool: Any, path: Path) -> None:
     put(path, '{"dns": ["1.1.1.1"], "graph": "/x"}')
     options = {

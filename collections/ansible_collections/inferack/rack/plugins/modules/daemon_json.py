@@ -193,7 +193,7 @@ def judge(path: str, merged: _daemon_json.Merged, given: list[_daemon_json.Flag]
                 FAIL,
                 found=f"{flag.key} both in {path} and as the flag {flag.written} in {flag.file}",
                 expected="each option in one place, since dockerd refuses to start otherwise",
-                remedy=f"Remove {flag.written} from {flag.file} or {flag.key} from {path}, then run again",
+                remedy=f"Take {flag.written} out of {flag.file} (systemctl edit), or {flag.key} out of {path}, then run again",
                 evidence=[f"{flag.file}: {flag.written} {flag.value}".rstrip()],
                 subject=flag.key,
             )
@@ -201,8 +201,8 @@ def judge(path: str, merged: _daemon_json.Merged, given: list[_daemon_json.Flag]
     return checks
 
 
-def validate(module: AnsibleModule, path: str, text: str) -> tuple[list[Check], list[str]]:
-    """dockerd's own opinion of the new file: a failing check when it refuses it, and what it said."""
+def ask_dockerd(module: AnsibleModule, path: str, text: str) -> tuple[_run.Output, str]:
+    """Have dockerd validate a text under a name of its own: how it ended, and its words with the real path in them."""
     handle, name = tempfile.mkstemp(dir=module.tmpdir, suffix=".json")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -210,13 +210,24 @@ def validate(module: AnsibleModule, path: str, text: str) -> tuple[list[Check], 
         answer = _run.run(["dockerd", "--validate", f"--config-file={name}"], timeout=30)
     finally:
         os.unlink(name)
-    words = " ".join((answer.err + answer.out).replace(name, path).split())
+    return answer, " ".join((answer.err + answer.out).replace(name, path).split())
+
+
+def validate(module: AnsibleModule, path: str, text: str) -> tuple[list[Check], list[str]]:
+    """dockerd's own opinion of the new file: a failing check when it refuses it, and what it said.
+
+    A dockerd that refuses an empty object too misses something that its unit gives it on the command line, such as
+    --userland-proxy-path, and says nothing about the file.
+    """
+    answer, words = ask_dockerd(module, path, text)
     if answer.problem:
         return [], [f"dockerd --validate was not run: {answer.problem}"]
     if "unknown flag: --validate" in words:
         return [], ["dockerd is older than 23.0 and cannot validate a file"]
     if answer.ok:
         return [], [f"dockerd --validate: {words}"]
+    if not ask_dockerd(module, path, "{}")[0].ok:
+        return [], [f"dockerd --validate refuses every file: {words}"]
     remedy = f"Correct the settings that are to be merged into {path}, then run again; the file was left as it is"
     return [Check(CHECK, FAIL, f"dockerd refuses the merged file: {words}", "a file that dockerd accepts", remedy, [words])], []
 

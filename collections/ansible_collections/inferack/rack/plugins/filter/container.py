@@ -17,7 +17,7 @@ class FilterModule:
         """Name to function, as Ansible asks for it."""
         return {
             "dockerd_refused": checks.dockerd_refused,
-            "engine_checks": checks.engine_checks,
+            "container_engine_checks": checks.engine_checks,
             "engine_conflicts": checks.engine_conflicts,
             "toolkit_checks": checks.toolkit_checks,
             "toolkit_right": checks.toolkit_right,

@@ -201,10 +201,10 @@ def sentence_of(node: Node, status: str, checks: Sequence[Check]) -> str:
 def gpu_cells(node: Node, status: str, checks: Sequence[Check]) -> list[dict[str, Any]]:
     """The node's GPUs with their status, in the order of their addresses, then one `missing` entry for each absent one.
 
-    A GPU has the worst status of the checks that name it. One that no check names has the worst status of the node's own
-    `gpu.*` checks that speak of all GPUs, and is `unknown` when nothing in this run looked at it.
+    A GPU has the worst status of the checks that name it. One that no check names has the worst status of the checks about all
+    GPUs that the driver answered for, and is `unknown` without those: that a device is on the bus does not say that it works.
     """
-    general = [check for check in checks if not check.subject and check.id in ("gpu.present", "gpu.product", "gpu.state")]
+    general = [check for check in checks if not check.subject and check.id in ("driver.smi", "gpu.product", "gpu.state")]
     cells: list[dict[str, Any]] = []
     for gpu in sorted(node.gpus, key=lambda gpu: (bus_id(gpu.bus_id), gpu.index if gpu.index is not None else -1)):
         own = [check for check in checks if concerns(check, gpu)]

@@ -177,9 +177,21 @@ def drop_stranger(one: Host) -> None:
         remove(one)
 
 
+def drop_outdated(one: Host) -> None:
+    """Replace a services host made from an older image: it keeps nothing. A node is only told of: it has a life."""
+    runs = docker("container", "inspect", "--format", "{{.Image}}", one.container, check=False)
+    if not runs or runs == images.image_id(image_of(one)):
+        return
+    if one.name == SERVICES:
+        remove(one)
+    else:
+        say(f"  {one.name}: runs an older image; `bench reset {one.name}` replaces it")
+
+
 def start(one: Host) -> None:
     """Make and start a host; one that is stopped is started as it was. Raises SystemExit without its image."""
     drop_stranger(one)
+    drop_outdated(one)
     state = status(one)
     if state == "running":
         return

@@ -207,7 +207,7 @@ HOST = Reading(form="xml", driver_version="580.95.05", gpus=[ONE, TWO])
     [
         (HOST, HOST, None, "hook", [], "pass pass pass", ""),
         (HOST, HOST, 2, "cdi", ["580.95.05"], "pass pass pass", ""),
-        (replace(HOST, gpus=[ONE]), HOST, None, "hook", [], "fail fail pass", "found 1 GPUs in the container, expected 2"),
+        (replace(HOST, gpus=[ONE]), HOST, None, "hook", [], "fail fail pass", "found 1 GPU in the container, expected 2"),
         (replace(HOST, gpus=[ONE]), HOST, 1, "hook", [], "pass pass pass", ""),
         (replace(HOST, gpus=[ONE]), HOST, None, "cdi", [], "fail fail pass", "nvidia-ctk cdi generate"),
         (

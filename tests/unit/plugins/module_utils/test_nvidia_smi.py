@@ -176,7 +176,7 @@ def test_library_version() -> None:
             "fail",
             "(0000:81:00.0 answers nothing)",
         ),
-        (READING, Expected(bus_ids=["0000:07:00.0"]), "fail", "found 2, expected 1 GPUs"),
+        (READING, Expected(bus_ids=["0000:07:00.0"]), "fail", "found 2, expected 1 GPU"),
         (READING, Expected(1), "fail", "correct the expected count"),
         (replace(READING, attached=3), Expected(2), "fail", "3, which the driver says are attached"),
         (replace(READING, attached=None), Expected(), "pass", ""),

@@ -154,6 +154,11 @@ def _words(value: Any) -> str:
     return " ".join(str(value).split()) or "nothing"
 
 
+def plural(count: int, noun: str) -> str:
+    """`1 GPU`, `2 GPUs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def sentence(check: Check) -> str:
     """`id[, subject]: found …, expected …; remedy.` as one sentence on one line.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.inferack.rack.plugins.module_utils import _nvidia_smi
-from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, SKIP, Check
+from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, SKIP, Check, plural
 from ansible_collections.inferack.rack.plugins.module_utils._smi_reading import Reading
 
 VISIBLE, UUID, DRIVER = "container.gpu_visible", "container.gpu_uuid", "container.gpu_driver"
@@ -268,9 +268,11 @@ def compare(inside: Reading, host: Reading, count: int | None, how: str | None, 
         REFRESH if how == "cdi" else "Check NVIDIA_VISIBLE_DEVICES and the device nodes, and restart Docker after adding GPUs"
     )
     if seen == 0 or (wanted is not None and seen != wanted):
-        visible = Check(VISIBLE, FAIL, f"{seen} GPUs in the container", f"{wanted or 'at least one'}", remedy, evidence)
+        visible = Check(
+            VISIBLE, FAIL, f"{plural(seen, 'GPU')} in the container", f"{wanted or 'at least one'}", remedy, evidence
+        )
     else:
-        visible = Check(VISIBLE, PASS, f"{seen} GPUs in the container", wanted, "", evidence)
+        visible = Check(VISIBLE, PASS, f"{plural(seen, 'GPU')} in the container", wanted, "", evidence)
     return [visible, _compare_uuids(inside, host, count, remedy), _compare_drivers(inside, host, how, specs)]
 
 

@@ -128,7 +128,7 @@ def nouveau(files: Mapping[str, str], cmdline: str = "") -> Nouveau:
         key, _equals, value = word.partition("=")
         if key in ("modprobe.blacklist", "module_blacklist") and "nouveau" in value.split(","):
             state["blacklisted"] = True
-        elif word in ("nouveau.modeset=0",):
+        elif word == "nouveau.modeset=0":
             state["modeset"] = True
         elif key == "nouveau.modeset":
             state["modeset"] = False

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.inferack.rack.plugins.module_utils import _smi_reading
-from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, SKIP, WARN, Check
+from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, SKIP, WARN, Check, plural
 from ansible_collections.inferack.rack.plugins.module_utils._smi_reading import Gpu, Reading
 
 #: Share of the nominal memory that a GPU may lack: part is reserved, more with ECC on (up to a sixteenth on GDDR6 boards).
@@ -212,8 +212,10 @@ def judge_call(outcome: Outcome, reading: Reading) -> tuple[Check, list[Cause]]:
         return Check("driver.smi", WARN, "a piece of nvidia-smi's output", expected, remedy, evidence), []
     if reading.partial:
         remedy = "Run again; if it stays cut off, read dmesg for Xid lines"
-        return Check("driver.smi", FAIL, f"output cut off after {len(reading.gpus)} GPUs", expected, remedy, evidence), []
-    return Check("driver.smi", PASS, f"{len(reading.gpus)} GPUs read", expected, "", evidence), []
+        return Check(
+            "driver.smi", FAIL, f"output cut off after {plural(len(reading.gpus), 'GPU')}", expected, remedy, evidence
+        ), []
+    return Check("driver.smi", PASS, f"{plural(len(reading.gpus), 'GPU')} read", expected, "", evidence), []
 
 
 def _subject(gpu: Gpu) -> str:
@@ -247,8 +249,10 @@ def judge_count(reading: Reading, expected: Expected, named: Sequence[Cause]) ->
         return Check("gpu.count", FAIL, len(alive), f"{attached}, which the driver says are attached", remedy, evidence)
     if len(alive) < wanted:
         which = f"the missing GPU ({', '.join(missing)} answers nothing)" if missing else "the missing GPU"
-        return Check("gpu.count", FAIL, len(alive), f"{wanted} GPUs", f"Reseat or replace {which}, then run again", evidence)
-    return Check("gpu.count", FAIL, len(alive), f"{wanted} GPUs", "Correct the expected count in the inventory", evidence)
+        return Check(
+            "gpu.count", FAIL, len(alive), plural(wanted, "GPU"), f"Reseat or replace {which}, then run again", evidence
+        )
+    return Check("gpu.count", FAIL, len(alive), plural(wanted, "GPU"), "Correct the expected count in the inventory", evidence)
 
 
 def same_product(found: str, wanted: str) -> bool:

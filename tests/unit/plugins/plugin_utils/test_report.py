@@ -155,10 +155,12 @@ def gpu_state(status: str, subject: str = "", id_: str = "gpu.state") -> dict[st
     [
         ([PASSED, gpu_state("fail", "GPU 0000:07:00.0")], {}, ["fail", "unknown"]),
         ([gpu_state("pass", "GPU 0000:07:00.0"), gpu_state("warn", "GPU 0000:07:00.0", "gpu.memory")], {}, ["warn", "unknown"]),
-        ([PASSED, gpu_state("pass", id_="gpu.present")], {}, ["pass", "pass"]),
+        ([PASSED, gpu_state("pass", id_="driver.smi")], {}, ["pass", "pass"]),
+        ([PASSED, gpu_state("fail", id_="driver.smi")], {}, ["fail", "fail"]),
+        ([PASSED, gpu_state("pass", id_="gpu.present")], {}, ["unknown", "unknown"]),
         ([PASSED], {}, ["unknown", "unknown"]),
         (
-            [PASSED, gpu_state("pass", id_="gpu.present"), FAILED],
+            [PASSED, gpu_state("pass", id_="driver.smi"), FAILED],
             {"gpu_expected": {"count": 4}},
             ["pass", "pass", "missing", "missing"],
         ),

@@ -222,6 +222,7 @@ def test_product_names(found: str, wanted: str, same: bool) -> None:
 def test_a_foreign_product_is_named_with_its_place() -> None:
     mixed = replace(READING, gpus=[GOOD, replace(SECOND, product="NVIDIA L40S")])
     assert "found NVIDIA L40S at 0000:41:00.0, expected H100" in sentence(mixed, Expected(product="H100"))
+    assert "found NVIDIA H100 80GB HBM3, expected L40S" in sentence(READING, Expected(product="L40S"))
     assert status(mixed)[("gpu.product", "")] == "pass"
     nameless = replace(READING, gpus=[replace(GOOD, product=None)], attached=1)
     assert status(nameless, Expected(product="H100"))[("gpu.product", "")] == "skip"

@@ -190,14 +190,16 @@ def summary(checks: Iterable[Check]) -> str:
 def finish(module: Module, checks: Sequence[Check], report_only: bool, **result: Any) -> NoReturn:
     """End a verifying module: failed when a check fails and `report_only` is false, else ok.
 
-    The result carries `checks`, `worst` and whatever else is given; a failed one has the summary as `msg`.
+    The result carries `checks`, `worst` and whatever else is given; where a check fails the summary is its `msg`.
     `changed` is false unless given.
     """
     result.setdefault("changed", False)
     result["checks"] = as_dicts(checks)
     result["worst"] = worst(checks)
     message = summary(checks)
-    if message and not report_only:
-        result.pop("msg", None)
-        module.fail_json(msg=message, **result)
-    module.exit_json(**result)
+    if not message:
+        module.exit_json(**result)
+    result.pop("msg", None)
+    if report_only:
+        module.exit_json(msg=message, **result)
+    module.fail_json(msg=message, **result)

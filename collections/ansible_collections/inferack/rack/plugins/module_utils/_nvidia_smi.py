@@ -279,6 +279,8 @@ def judge_product(reading: Reading, expected: Expected) -> Check:
     if not wrong:
         return Check("gpu.product", PASS, found, expected.product, "", evidence)
     where = ", ".join(f"{gpu.product} at {gpu.bus_id or gpu.uuid}" for gpu in wrong)
+    if len(products) == 1:
+        where = products[0]
     return Check(
         "gpu.product", FAIL, where, expected.product, "Swap the GPU, or correct gpu_expected in the inventory", evidence
     )

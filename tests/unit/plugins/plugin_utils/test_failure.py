@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.inferack.rack.plugins.plugin_utils._failure import cause, failure, merge_checks
+from ansible_collections.inferack.rack.plugins.plugin_utils._failure import cause, failure
 
 JUDGED = {
     "failed": True,
@@ -51,10 +51,3 @@ def test_passing_checks_of_a_failed_task_stay_in_the_list() -> None:
     passed = {"id": "engine.port", "status": "pass", "subject": "", "found": 8000, "expected": 8000, "remedy": "", "evidence": []}
     found = failure({"msg": "boom", "checks": [passed]}, "triton", "Start")
     assert [check["id"] for check in found["checks"]] == ["engine.port", "role.failed"]
-
-
-def test_merge_replaces_by_id_and_subject_and_keeps_order() -> None:
-    old = [{"id": "a", "subject": "", "status": "fail"}, {"id": "b", "subject": "GPU 0", "status": "pass"}]
-    new = [{"id": "b", "subject": "GPU 1", "status": "pass"}, {"id": "a", "subject": "", "status": "pass"}]
-    merged = merge_checks(old, new)
-    assert [(c["id"], c.get("subject"), c["status"]) for c in merged] == [("a", "", "pass"), ("b", "GPU 0", "pass"), ("b", "GPU 1", "pass")]

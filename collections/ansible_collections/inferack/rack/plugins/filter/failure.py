@@ -1,16 +1,16 @@
 # Copyright (c) inferack contributors
 # GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Filters that turn a failed task into the fact the report reads."""
+"""A filter that turns a failed task into the fact the report reads."""
 
 from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.inferack.rack.plugins.plugin_utils._failure import failure, merge_checks
+from ansible_collections.inferack.rack.plugins.plugin_utils._failure import failure
 
 
 class FilterModule:
-    """Filters `failure` and `merge_checks`."""
+    """Filter `failure`."""
 
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
-        return {"failure": failure, "merge_checks": merge_checks}
+        return {"failure": failure}

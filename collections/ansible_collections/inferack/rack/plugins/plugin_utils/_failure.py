@@ -32,7 +32,9 @@ def cause(result: dict[str, t.Any]) -> str:
     """
     message = _first_line(result.get("msg"))
     if not message or message.startswith("non-zero return code"):
-        own_words = _first_line(result.get("stderr")) or _first_line(result.get("module_stderr")) or _first_line(result.get("stdout"))
+        own_words = (
+            _first_line(result.get("stderr")) or _first_line(result.get("module_stderr")) or _first_line(result.get("stdout"))
+        )
         message = own_words or message
     return message or "no message was given"
 
@@ -72,10 +74,3 @@ def failure(result: dict[str, t.Any], role: str, task: str) -> dict[str, t.Any]:
         "evidence": evidence(item),
     }
     return {"role": role, "task": task, "sentence": sentence, "checks": [*checks, check]}
-
-
-def merge_checks(known: list[dict[str, t.Any]], new: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
-    """`known` with `new` laid over it by (id, subject); order of first appearance is kept."""
-    merged = {(check["id"], check.get("subject", "")): check for check in known}
-    merged.update({(check["id"], check.get("subject", "")): check for check in new})
-    return list(merged.values())

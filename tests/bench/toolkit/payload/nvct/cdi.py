@@ -113,33 +113,38 @@ def parse_scalar(text: str) -> Any:
     return json.loads(text) if text[:1] in '"[{0123456789-' or text in ("true", "false", "null") else text
 
 
+def depth_of(line: str) -> int:
+    """The number of blanks that a line begins with."""
+    return len(line) - len(line.lstrip())
+
+
 def parse_block(lines: list[str], indent: int) -> tuple[Any, list[str]]:
-    """Read one block of the lines; the value and the lines after it."""
-    made_list: list[Any] = []
-    made_dict: dict[str, Any] = {}
-    while lines:
-        line = lines[0]
-        depth = len(line) - len(line.lstrip())
-        if depth < indent:
-            break
-        if line.lstrip().startswith("- "):
-            if made_dict and depth == indent:
-                break
-            inner = " " * (depth + 2) + line.lstrip()[2:]
-            if re.match(r"\s*[\w-]+:( |$)", inner):
-                value, lines = parse_block([inner, *lines[1:]], depth + 2)
-            else:
-                value, lines = parse_scalar(inner.strip()), lines[1:]
-            made_list.append(value)
-            continue
-        key, _, text = line.strip().partition(":")
+    """Read the list or mapping that stands at `indent`; the value and the lines after it."""
+    if lines and lines[0].lstrip().startswith("- "):
+        return parse_list(lines, indent)
+    made: dict[str, Any] = {}
+    while lines and depth_of(lines[0]) == indent and not lines[0].lstrip().startswith("- "):
+        key, _, text = lines[0].strip().partition(":")
         lines = lines[1:]
         if text.strip():
-            made_dict[key] = parse_scalar(text.strip())
+            made[key] = parse_scalar(text.strip())
         else:
             is_list = bool(lines) and lines[0].lstrip().startswith("- ")
-            made_dict[key], lines = parse_block(lines, indent if is_list else indent + 2)
-    return (made_list or made_dict), lines
+            made[key], lines = parse_block(lines, indent if is_list else indent + 2)
+    return made, lines
+
+
+def parse_list(lines: list[str], indent: int) -> tuple[list[Any], list[str]]:
+    """Read the list that stands at `indent`; the values and the lines after it."""
+    made: list[Any] = []
+    while lines and depth_of(lines[0]) == indent and lines[0].lstrip().startswith("- "):
+        inner = " " * (indent + 2) + lines[0].lstrip()[2:]
+        if re.match(r"\s*\w+:( |$)", inner):
+            value, lines = parse_block([inner, *lines[1:]], indent + 2)
+        else:
+            value, lines = parse_scalar(inner.strip()), lines[1:]
+        made.append(value)
+    return made, lines
 
 
 def specifications() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:

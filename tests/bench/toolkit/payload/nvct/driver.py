@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc/driver/nvidia")
-CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 CUDA_OF_BRANCH = (
     (620, "13.4"), (610, "13.3"), (595, "13.2"), (590, "13.1"), (580, "13.0"), (575, "12.9"), (570, "12.8"),
     (565, "12.7"), (560, "12.6"), (555, "12.5"), (550, "12.4"), (545, "12.3"), (535, "12.2"), (530, "12.1"),
@@ -69,17 +69,19 @@ def text_of(path: Path) -> str:
 
 
 def load_modules() -> None:
-    """Load the driver's modules, as libnvidia-container does with --load-kmods; failures show later."""
+    """Load those of the driver's modules that are not, as libnvidia-container does with --load-kmods.
+
+    Failures show later.
+    """
     for name in ("nvidia", "nvidia-uvm", "nvidia-modeset"):
+        if os.path.exists(f"/sys/module/{name.replace('-', '_')}/initstate"):
+            continue
         subprocess.run(["/sbin/modprobe", "-q", name], check=False, capture_output=True, env={"PATH": "/usr/sbin:/usr/bin"})
 
 
 def loader_cache() -> dict[str, str]:
     """Names in the loader's cache and the files that they lead to."""
-    for ldconfig in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
-        if os.path.exists(ldconfig):
-            break
-    told = subprocess.run([ldconfig, "-p"], check=False, capture_output=True, text=True).stdout
+    told = subprocess.run(["/sbin/ldconfig", "-p"], check=False, capture_output=True, text=True).stdout
     found: dict[str, str] = {}
     for name, path in re.findall(r"^\s+(\S+) \([^)]*x86-64[^)]*\) => (\S+)$", told, re.MULTILINE):
         found.setdefault(name, path)

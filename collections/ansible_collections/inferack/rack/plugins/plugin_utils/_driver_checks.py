@@ -227,12 +227,12 @@ def _headers_there(node: Mapping[str, Any]) -> Check:
 
 def _dkms(node: Mapping[str, Any], wanted: Mapping[str, Any]) -> Check:
     release = node["kernel"]["release"]
-    rows = [row for row in (node.get("dkms") or {}).get("modules") or [] if row["name"] == wanted["dkms_name"]]
+    rows = [row for row in (node.get("dkms") or {}).get("modules") or [] if str(row["name"]).startswith("nvidia")]
     lines = [f"{row['name']}/{row['version']}, {row.get('kernel') or 'no kernel'}: {row['state']}" for row in rows]
     built = [row for row in rows if row.get("kernel") == release and str(row["state"]).startswith("installed")]
     fitting = [row for row in built if _as_planned(str(row["version"]), wanted)]
     if fitting:
-        return Check("driver.dkms", PASS, f"{wanted['dkms_name']}/{fitting[0]['version']} installed", evidence=lines)
+        return Check("driver.dkms", PASS, f"{fitting[0]['name']}/{fitting[0]['version']} installed", evidence=lines)
     return Check(
         "driver.dkms",
         FAIL,

@@ -17,6 +17,9 @@ from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL,
 #: How many lines of the output a check keeps as evidence.
 EVIDENCE = 12
 
+#: How much of a line it keeps: compilers print commands of several thousand characters.
+WIDTH = 300
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -139,7 +142,7 @@ def first_error(log: str) -> str:
     """The first line of a build log that names a cause, without the path in front of the file's name; empty without one."""
     for pattern in ERRORS:
         for line in log.splitlines():
-            if pattern.search(line) and not re.search(r"\(ignored\)|Werror", line):
+            if len(line) < 2000 and pattern.search(line) and "(ignored)" not in line:
                 return re.sub(r"(?:^|\s)/\S*/(?=[\w.+-]+:\d)", "", " ".join(line.split()))
     return ""
 
@@ -172,7 +175,7 @@ def dkms_failure(log: str, node: Mapping[str, Any], driver: Mapping[str, Any]) -
         f"{driver['dkms_name']} of R{driver['branch']} does not compile for kernel {release}: {error or 'see the evidence'}",
         "a module built by DKMS",
         remedy,
-        [line for line in log.splitlines() if line.strip()][-EVIDENCE:],
+        _tail(log),
     )
 
 
@@ -235,4 +238,4 @@ def output(result: Mapping[str, Any]) -> str:
 
 
 def _tail(text: str) -> list[str]:
-    return [line.rstrip() for line in text.splitlines() if line.strip()][-EVIDENCE:]
+    return [line.rstrip()[:WIDTH] for line in text.splitlines() if line.strip()][-EVIDENCE:]

@@ -170,7 +170,7 @@ def first_error(log: str) -> Finding | None:
         number, first = findings[0]
         following = findings[1:2]
         if not first.model and following and following[0][0] == number + 1 and following[0][1].model:
-            return Finding(first.check, f"model {following[0][1].model}: {first.line}", first.remedy, following[0][1].model)
+            return Finding(first.check, first.line, first.remedy, following[0][1].model)
         return first
     wrong = suspects(log)
     return Finding("engine.ready", tidy(wrong[0]), "Read the container's log, mend the cause and run again.") if wrong else None
@@ -178,7 +178,8 @@ def first_error(log: str) -> Finding | None:
 
 def start_error(message: str) -> Finding:
     """The cause in Docker Engine's words about a container that it could not create or start."""
-    text = tidy(message)
+    words = re.search(r'\("(.*)"\)\s*$', message, re.DOTALL)  # the SDK wraps the engine's words in its own
+    text = tidy(words.group(1) if words else message)
     found = match(text, START)
     if found:
         return Finding(found.check, text, found.remedy)
@@ -188,21 +189,16 @@ def start_error(message: str) -> Finding:
 def pull_error(message: str, image: str, registry: str, username: str) -> Finding:
     """The cause in Docker Engine's words about an image that it could not pull."""
     text = tidy(message)
-    who = f"user {username}" if username else "an unnamed user"
-    if re.search(r"unauthorized|denied|authentication required|401|403|no basic auth", text, re.IGNORECASE):
-        return Finding(
-            "engine.registry",
-            f"{registry} refused {who}: {text}",
-            f"Put a key that {registry} accepts for {image} into the inventory and run again.",
-        )
+    name = image[len(registry) + 1 :] if image.startswith(f"{registry}/") else image
+    if re.search(r"unauthorized|denied|authentication required|\b40[13]\b|no basic auth", text, re.IGNORECASE):
+        who = f"the login of {username}" if username else "a pull without a login"
+        remedy = f"Put a key that {registry} accepts into the inventory and run again."
+        return Finding("engine.registry", f"{registry} refused {who} ({text})", remedy)
     if re.search(r"manifest.*unknown|not found|no such image|name unknown", text, re.IGNORECASE):
-        return Finding(
-            "engine.image", f"{registry} has no {image}: {text}", "Name an image and tag that the registry has, and run again."
-        )
+        return Finding("engine.image", f"{registry} has no {name}", "Name an image and tag that the registry has, and run again.")
     if re.search(r"no space left", text, re.IGNORECASE):
         return Finding("node.disk", text, "Free space below /var/lib/docker and run again.")
     if re.search(r"x509|certificate", text, re.IGNORECASE):
-        return Finding(
-            "engine.registry", text, f"Put the registry's authority into /etc/docker/certs.d/{registry}/ca.crt and run again."
-        )
-    return Finding("engine.registry", text, f"Make {registry} reachable from the node and run again.")
+        remedy = f"Put the registry's authority into /etc/docker/certs.d/{registry}/ca.crt and run again."
+        return Finding("engine.registry", f"{registry} is not trusted ({text})", remedy)
+    return Finding("engine.registry", f"{registry} cannot be asked ({text})", f"Make {registry} reachable from the node and run again.")

@@ -118,8 +118,9 @@ def have(options: dict[str, Any], check_mode: bool) -> tuple[bool, bool, list[Ch
         said = _docker_socket.pull(socket, image, username, password, options["silence_s"])
     except _docker_socket.DockerError as error:
         cause = pull_error(str(error), image, registry, username)
-        found = cause.line.replace(password, "***") if password else cause.line
-        return False, present, [Check(cause.check, FAIL, found=found, expected=f"to pull {image}", remedy=cause.remedy)]
+        found, evidence = (text.replace(password, "***") if password else text for text in (cause.line, str(error)))
+        expected = f"to pull {image}"
+        return False, present, [Check(cause.check, FAIL, found, expected, cause.remedy, evidence=[evidence])]
     newer = not any("Image is up to date" in line for line in said)
     registry_check = Check(
         "engine.registry", PASS, found=registry, expected="to pull the image", evidence=said

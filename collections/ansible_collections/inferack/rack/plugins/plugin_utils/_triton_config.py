@@ -99,8 +99,8 @@ def tensor_problems(tensor: Any, what: str) -> list[str]:
     if data_type not in DATA_TYPES:
         word = str(data_type).upper()
         meant = MEANT.get(word.removeprefix("TYPE_"), f"TYPE_{word}" if f"TYPE_{word}" in DATA_TYPES else "")
-        hint = f" (write {meant})" if meant else did_you_mean(word, DATA_TYPES)
-        problems.append(f"{what}: data_type {data_type!r} is none of {', '.join(DATA_TYPES)}{hint}")
+        hint = f" (write {meant})" if meant else did_you_mean(word, DATA_TYPES) or f"; they are {', '.join(DATA_TYPES)}"
+        problems.append(f"{what}: data_type {data_type!r} is no data type of Triton{hint}")
     dims = tensor.get("dims")
     reshaped = isinstance(tensor.get("reshape"), Mapping)
     if not isinstance(dims, (list, tuple)) or not all(is_count(size, -1) and size != 0 for size in dims):

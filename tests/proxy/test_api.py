@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+
 from fake_engines import FakeOpenAI, FakeTriton, chat_ok, engine, entry, proxy, text_of
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+
 from fake_engines import (
     DONE,
     Behaviour,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
+
 from ansible_collections.inferack.rack.plugins.filter.rack_engines import FilterModule
 from ansible_collections.inferack.rack.plugins.plugin_utils import _engines
 from ansible_collections.inferack.rack.plugins.plugin_utils._engines import (
@@ -181,8 +185,9 @@ def test_package_digest_follows_names_and_contents(tmp_path: Path) -> None:
     (tmp_path / "p" / "q" / "b.py").write_text("2")
     (tmp_path / "requirements.txt").write_text("x==1")
     first = package(str(tmp_path))
-    assert first["files"] == ["p/a.py", "p/q/b.py", "requirements.txt"]
-    assert first["folders"] == ["p", "p/q"]
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(first["archive"]))) as tar:
+        assert tar.getnames() == ["p/a.py", "p/q/b.py", "requirements.txt"]
+        assert tar.extractfile("p/q/b.py").read() == b"2"
     (tmp_path / "p" / "__pycache__" / "a.pyc").write_text("junk")
     (tmp_path / ".mypy_cache").mkdir()
     (tmp_path / ".mypy_cache" / "c.py").write_text("junk")

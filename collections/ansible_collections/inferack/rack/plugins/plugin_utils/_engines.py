@@ -10,10 +10,14 @@ Runs on the control node.
 
 from __future__ import annotations
 
+import base64
+import gzip
 import hashlib
+import io
 import re
+import tarfile
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +41,7 @@ class EnginesError(ValueError):
     """The inventory describes engines that cannot be used; the message names host and variable."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def role_defaults(role: str, folder: Path = ROLES) -> Mapping[str, Any]:
     """A role's defaults; empty when the role is not there."""
     path = folder / role / "defaults" / "main.yml"
@@ -202,10 +206,11 @@ def proxy_files(
     return {"config": config, "secrets": {"engine_keys": keys}}
 
 
-def package(folder: str) -> dict[str, Any]:
-    """The files of the proxy's package below a folder on the control node, and a digest of their names and contents.
+def package(folder: str) -> dict[str, str]:
+    """The proxy's package below a folder on the control node, to be sent in one piece.
 
-    Returns `files` and `folders` relative to it, sorted, and `digest`, a SHA-256 in hexadecimal. Raises EnginesError.
+    Returns `archive`, a gzipped tar in base64 that is the same for the same files, and `digest`, the SHA-256 of names and
+    contents in hexadecimal. Caches and hidden files are left out. Raises EnginesError when there is nothing.
     """
     root = Path(folder)
     files = sorted(
@@ -218,11 +223,18 @@ def package(folder: str) -> dict[str, Any]:
     if not files:
         raise EnginesError(f"no package of the adapter proxy in {folder}")
     digest = hashlib.sha256()
-    for file in files:
-        content = (root / file).read_bytes()
-        digest.update(f"{file.as_posix()}\0{len(content)}\0".encode() + content)
-    folders = sorted({parent.as_posix() for file in files for parent in file.parents if parent != Path()})
-    return {"files": [file.as_posix() for file in files], "folders": folders, "digest": digest.hexdigest()}
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for file in files:
+            content = (root / file).read_bytes()
+            digest.update(f"{file.as_posix()}\0{len(content)}\0".encode() + content)
+            member = tarfile.TarInfo(file.as_posix())
+            member.size, member.mode = len(content), 0o644
+            tar.addfile(member, io.BytesIO(content))
+    return {"archive": base64.b64encode(packed.getvalue()).decode(), "digest": digest.hexdigest()}
 
 
 def proxy_checks(ready: Mapping[str, Any], node: str) -> list[dict[str, Any]]:

@@ -330,7 +330,7 @@ def secrets_path(given: Optional[str], environment: Mapping[str, str]) -> Option
     if given:
         return Path(given)
     directory = environment.get("CREDENTIALS_DIRECTORY")
-    if directory and (Path(directory) / "secrets.json").exists():
+    if directory and os.path.exists(f"{directory}/secrets.json"):
         return Path(directory) / "secrets.json"
     return None
 

@@ -19,6 +19,7 @@ class FilterModule:
             "dockerd_refused": checks.dockerd_refused,
             "container_engine_checks": checks.engine_checks,
             "engine_conflicts": checks.engine_conflicts,
+            "package_failure": checks.package_failure,
             "toolkit_checks": checks.toolkit_checks,
             "toolkit_right": checks.toolkit_right,
             "toolkit_settings": checks.toolkit_settings,

@@ -217,3 +217,60 @@ def _runtime(node: Facts) -> Check:
         remedy="Restart Docker (systemctl restart docker) if daemon.json has the runtime, else run the role nvidia_container_toolkit",
         evidence=[f"docker info: runtimes {', '.join(runtimes) or 'none'}"],
     )
+
+
+#: What package managers say, and what to do. Sources: apt 2.6 and 2.9, dnf 4.14, Ansible's apt and dnf modules.
+_PACKAGE_TROUBLE = (
+    (re.compile(r"(?i)no package|unable to locate package|no available .*candidate|version .* was not found|unable to find a match"),
+     "Enable a repository that has it on this node, then run again"),
+    (re.compile(r"(?i)could not get lock|is locked|lock(?:file)? .*held|failed to lock"),
+     "Wait until the other package manager has finished, then run again"),
+    (re.compile(r"(?i)conflicting values set for option signed-by"),
+     "Keep one of the files that name this repository, then run again"),
+    (re.compile(r"(?i)NO_PUBKEY|not signed|gpg|signature"),
+     "Correct the repository's key, then run again"),
+    (re.compile(r"(?i)unmet dependencies|nothing provides|conflicts? with|held broken packages"),
+     "Remove or update the packages that it names, then run again"),
+    (re.compile(r"(?i)failed to (?:fetch|download)|could not resolve|cannot download|connection|timed out|curl error"),
+     "Bring the repository within reach of this node, then run again"),
+    (re.compile(r"(?i)no space left|not enough free space"),
+     "Free space on this node, then run again"),
+)  # fmt: skip
+
+
+def _telling_lines(result: Mapping[str, Any]) -> list[str]:
+    """The lines of a failed package task that name the cause, most telling first."""
+    lines = [str(line).strip() for line in result.get("failures") or []]
+    for key in ("stderr", "msg", "module_stderr", "stdout"):
+        lines += [line.strip() for line in str(result.get(key) or "").splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith(("E: ", "Error: "))]
+    empty = ("Failed to install some of the specified packages", "Depsolve Error occurred:", "MODULE FAILURE")
+    return list(dict.fromkeys([*own, *(line for line in lines if line not in empty)])) or lines
+
+
+def package_failure(result: Mapping[str, Any], check: str, packages: Iterable[str]) -> Checks:
+    """The failing check of a package task that failed.
+
+    Args:
+        result: `ansible_failed_result`.
+        check: id of the check that the packages matter for.
+        packages: what was to be installed.
+    """
+    lines = _telling_lines(result)
+    first = lines[0] if lines else "no message"
+    remedy = next(
+        (text for pattern, text in _PACKAGE_TROUBLE for line in lines if pattern.search(line)),
+        "Mend what the package manager names, then run again",
+    )
+    return [
+        as_dict(
+            Check(
+                id=check,
+                status=FAIL,
+                found=f"the package manager refused: {first.rstrip('.')}",
+                expected=f"{', '.join(packages)} installed",
+                remedy=remedy,
+                evidence=lines[:20],
+            )
+        )
+    ]

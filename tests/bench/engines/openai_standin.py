@@ -43,9 +43,18 @@ CHAT_FIELDS = frozenset(
     "frequency_penalty logit_bias logprobs top_logprobs user tools tool_choice response_format nvext".split()
 )
 LPU_EXTRA_FIELDS = frozenset("max_completion_tokens service_tier reasoning_effort".split())
-REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
-           413: "Payload Too Large", 422: "Unprocessable Entity", 429: "Too Many Requests",
-           500: "Internal Server Error", 503: "Service Unavailable"}
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    413: "Payload Too Large",
+    422: "Unprocessable Entity",
+    429: "Too Many Requests",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
 
 
 @dataclasses.dataclass
@@ -123,8 +132,9 @@ class Server:
 
     # -- errors in the words of the originals ---------------------------------------------------------------
 
-    def error(self, status: int, message: str, kind: str, code: Optional[str] = None,
-              headers: Optional[Dict[str, str]] = None) -> HttpError:
+    def error(
+        self, status: int, message: str, kind: str, code: Optional[str] = None, headers: Optional[Dict[str, str]] = None
+    ) -> HttpError:
         """An error in the shape of the mode: vLLM's flat object for nim, Groq's nested one for lpu."""
         if self.mode == "nim":
             body: Dict[str, Any] = {"object": "error", "message": message, "type": kind, "param": None, "code": status}
@@ -155,9 +165,14 @@ class Server:
             return {}
         left = max(0, self.limit_per_minute - self.window_used)
         reset = max(0.0, 60.0 - (time.monotonic() - self.window_start))
-        return {"x-ratelimit-limit-requests": str(self.limit_per_minute), "x-ratelimit-remaining-requests": str(left),
-                "x-ratelimit-reset-requests": f"{reset:.3f}s", "x-ratelimit-limit-tokens": "300000",
-                "x-ratelimit-remaining-tokens": "299000", "x-ratelimit-reset-tokens": "120ms"}
+        return {
+            "x-ratelimit-limit-requests": str(self.limit_per_minute),
+            "x-ratelimit-remaining-requests": str(left),
+            "x-ratelimit-reset-requests": f"{reset:.3f}s",
+            "x-ratelimit-limit-tokens": "300000",
+            "x-ratelimit-remaining-tokens": "299000",
+            "x-ratelimit-reset-tokens": "120ms",
+        }
 
     def take_slot(self, model: str) -> None:
         """Count a request against the minute's limit; raise a 429 beyond it."""
@@ -173,9 +188,14 @@ class Server:
     def too_many(self, model: str, seconds: float) -> HttpError:
         """A 429 with Retry-After in whole seconds (at least 1)."""
         wait = max(1, int(seconds + 0.999))
-        return self.error(429, f"Rate limit reached for model `{model}` in organization `org_bench` on requests per "
-                               f"minute (RPM): Limit {self.limit_per_minute}. Please try again in {wait}s.",
-                          "requests", "rate_limit_exceeded", {"Retry-After": str(wait)})
+        return self.error(
+            429,
+            f"Rate limit reached for model `{model}` in organization `org_bench` on requests per "
+            f"minute (RPM): Limit {self.limit_per_minute}. Please try again in {wait}s.",
+            "requests",
+            "rate_limit_exceeded",
+            {"Retry-After": str(wait)},
+        )
 
     def take_fault(self, request: Request) -> Fault:
         """The fault for this request: its own header first, then the next one that was ordered."""
@@ -204,8 +224,14 @@ class Server:
         known = CHAT_FIELDS if self.mode == "nim" else CHAT_FIELDS | LPU_EXTRA_FIELDS
         for field in sorted(set(body) - known):
             if self.mode == "nim":
-                detail = [{"type": "extra_forbidden", "loc": ("body", field),
-                           "msg": "Extra inputs are not permitted", "input": body[field]}]
+                detail = [
+                    {
+                        "type": "extra_forbidden",
+                        "loc": ("body", field),
+                        "msg": "Extra inputs are not permitted",
+                        "input": body[field],
+                    }
+                ]
                 raise self.error(400, str(detail), "BadRequestError")
             raise self.error(400, f"property '{field}' is unsupported", "invalid_request_error")
         if "max_tokens" in body and "max_completion_tokens" in body:
@@ -216,8 +242,12 @@ class Server:
         if model not in self.models:
             if self.mode == "nim":
                 raise self.error(404, f"The model `{model}` does not exist.", "NotFoundError")
-            raise self.error(404, f"The model `{model}` does not exist or you do not have access to it.",
-                             "invalid_request_error", "model_not_found")
+            raise self.error(
+                404,
+                f"The model `{model}` does not exist or you do not have access to it.",
+                "invalid_request_error",
+                "model_not_found",
+            )
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
             raise self.error(400, "'messages' : minimum number of items is 1", "invalid_request_error")
@@ -246,8 +276,7 @@ class Server:
         base = dict(base, object="chat.completion.chunk")
 
         def event(delta: Dict[str, Any], finish: Optional[str] = None) -> str:
-            return "data: " + json.dumps(
-                dict(base, choices=[{"index": 0, "delta": delta, "finish_reason": finish}])) + "\n\n"
+            return "data: " + json.dumps(dict(base, choices=[{"index": 0, "delta": delta, "finish_reason": finish}])) + "\n\n"
 
         if fault.name == "error-event":
             yield "data: " + json.dumps(self.error(500, "the engine failed", "InternalServerError").body) + "\n\n"
@@ -290,10 +319,15 @@ class Server:
                 raise ConnectionAbortedError("ordered by a fault")
             pieces, reason, usage = self.finish(body, prompt)
             await asyncio.sleep(self.token_delay * len(pieces))
-            choice = {"index": 0, "message": {"role": "assistant", "content": "".join(pieces)},
-                      "finish_reason": reason, "logprobs": None}
-            await connection.send(200, dict(base, object="chat.completion", choices=[choice], usage=usage),
-                                  self.limit_headers())
+            choice = {
+                "index": 0,
+                "message": {"role": "assistant", "content": "".join(pieces)},
+                "finish_reason": reason,
+                "logprobs": None,
+            }
+            await connection.send(
+                200, dict(base, object="chat.completion", choices=[choice], usage=usage), self.limit_headers()
+            )
         self.served += 1
 
     # -- the other paths ----------------------------------------------------------------------------------
@@ -323,14 +357,21 @@ class Server:
             self.faults.clear()
         elif request.path != "/bench/state":
             raise self.error(404, "Not Found", "NotFoundError")
-        await connection.send(200, {"served": self.served, "left_early": self.left_early, "in_flight": self.in_flight,
-                                    "faults": [dataclasses.asdict(fault) for fault in self.faults]})
+        await connection.send(
+            200,
+            {
+                "served": self.served,
+                "left_early": self.left_early,
+                "in_flight": self.in_flight,
+                "faults": [dataclasses.asdict(fault) for fault in self.faults],
+            },
+        )
 
     async def route(self, request: Request, connection: "Connection") -> None:
         """Hand a request to the handler of its path."""
         path = request.path
         if self.mode == "lpu" and path.startswith("/openai/"):
-            path = path[len("/openai"):]
+            path = path[len("/openai") :]
         if path.startswith("/bench/"):
             await self.control(request, connection)
         elif self.mode == "nim" and path in ("/v1/health/live", "/v1/health/ready"):
@@ -342,8 +383,7 @@ class Server:
                 raise self.error(405, "Method Not Allowed", "MethodNotAllowed")
             await self.chat(request, connection)
         else:
-            raise self.error(404, f"Unknown request URL: {request.method} {request.path}.", "NotFoundError",
-                             "unknown_url")
+            raise self.error(404, f"Unknown request URL: {request.method} {request.path}.", "NotFoundError", "unknown_url")
 
 
 class Connection:
@@ -381,8 +421,7 @@ class Connection:
     async def send(self, status: int, body: Dict[str, Any], headers: Optional[Dict[str, str]] = None) -> None:
         """A whole JSON reply."""
         data = json.dumps(body).encode()
-        self.head(status, dict({"Content-Type": "application/json", "Content-Length": str(len(data))},
-                               **(headers or {})))
+        self.head(status, dict({"Content-Type": "application/json", "Content-Length": str(len(data))}, **(headers or {})))
         self.writer.write(data)
         await self.writer.drain()
 
@@ -394,8 +433,17 @@ class Connection:
 
     async def send_stream(self, events: AsyncIterator[str], headers: Dict[str, str]) -> None:
         """Server-sent events, chunked."""
-        self.head(200, dict({"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache",
-                             "Transfer-Encoding": "chunked"}, **headers))
+        self.head(
+            200,
+            dict(
+                {
+                    "Content-Type": "text/event-stream; charset=utf-8",
+                    "Cache-Control": "no-cache",
+                    "Transfer-Encoding": "chunked",
+                },
+                **headers,
+            ),
+        )
         async for text in events:
             data = text.encode()
             self.writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
@@ -458,11 +506,14 @@ def check_ngc_key(key: str) -> Optional[str]:
     Every key that starts with nvapi- passes, except nvapi-invalid and nvapi-expired.
     """
     if not key:
-        return "nimlib.exceptions.ManifestDownloadError: Error downloading manifest: Authentication Error: "\
-               "NGC_API_KEY is not set"
+        return (
+            "nimlib.exceptions.ManifestDownloadError: Error downloading manifest: Authentication Error: NGC_API_KEY is not set"
+        )
     if not key.startswith("nvapi-") or key in ("nvapi-invalid", "nvapi-expired"):
-        return "nimlib.exceptions.ManifestDownloadError: Error downloading manifest: Authentication Error: "\
-               "the NGC_API_KEY is invalid"
+        return (
+            "nimlib.exceptions.ManifestDownloadError: Error downloading manifest: Authentication Error: "
+            "the NGC_API_KEY is invalid"
+        )
     return None
 
 

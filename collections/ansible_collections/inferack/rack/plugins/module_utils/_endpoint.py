@@ -191,6 +191,8 @@ def ask(target: Target, method: str, path: str, body: dict[str, Any] | None = No
             reply.body, reply.first_ms = _read_events(answer, start)
         else:
             reply.body = answer.read(MAX_BODY)
+            if answer.length and len(reply.body) < MAX_BODY:  # read() with a limit takes a truncated body for a whole one
+                raise http.client.IncompleteRead(reply.body, answer.length)
     except (OSError, http.client.HTTPException) as error:
         raise EndpointError(
             f"{urlsplit(target.url).netloc}{path}: {words(error)}", starting=isinstance(error, OSError)

@@ -195,10 +195,14 @@ def pull_error(message: str, image: str, registry: str, username: str) -> Findin
         remedy = f"Put a key that {registry} accepts into the inventory and run again."
         return Finding("engine.registry", f"{registry} refused {who} ({text})", remedy)
     if re.search(r"manifest.*unknown|not found|no such image|name unknown", text, re.IGNORECASE):
-        return Finding("engine.image", f"{registry} has no {name}", "Name an image and tag that the registry has, and run again.")
+        return Finding(
+            "engine.image", f"{registry} has no {name}", "Name an image and tag that the registry has, and run again."
+        )
     if re.search(r"no space left", text, re.IGNORECASE):
         return Finding("node.disk", text, "Free space below /var/lib/docker and run again.")
     if re.search(r"x509|certificate", text, re.IGNORECASE):
         remedy = f"Put the registry's authority into /etc/docker/certs.d/{registry}/ca.crt and run again."
         return Finding("engine.registry", f"{registry} is not trusted ({text})", remedy)
-    return Finding("engine.registry", f"{registry} cannot be asked ({text})", f"Make {registry} reachable from the node and run again.")
+    return Finding(
+        "engine.registry", f"{registry} cannot be asked ({text})", f"Make {registry} reachable from the node and run again."
+    )

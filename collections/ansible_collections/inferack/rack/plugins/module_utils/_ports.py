@@ -7,6 +7,7 @@ Runs on managed nodes: Python 3.9 and the standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import struct
@@ -58,12 +59,13 @@ def holders(inodes: Iterable[str], proc: Path = Path("/proc")) -> dict[str, str]
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     found: dict[str, str] = {}
     for folder in proc.glob("[0-9]*"):
-        try:
-            links = [os.readlink(entry) for entry in (folder / "fd").iterdir()]
-            for inode in (wanted[link] for link in links if link in wanted):
-                found[inode] = f"{(folder / 'comm').read_text().strip()} (pid {folder.name})"
-        except OSError:
-            continue  # the process ended, or is not ours to look into
+        # A process may end, or close a file, while it is looked at; some are not ours to look into.
+        with contextlib.suppress(OSError):
+            for entry in list((folder / "fd").iterdir()):
+                with contextlib.suppress(OSError):
+                    inode = wanted.get(os.readlink(entry))
+                    if inode:
+                        found[inode] = f"{(folder / 'comm').read_text().strip()} (pid {folder.name})"
     return found
 
 

@@ -122,9 +122,7 @@ def have(options: dict[str, Any], check_mode: bool) -> tuple[bool, bool, list[Ch
         expected = f"to pull {image}"
         return False, present, [Check(cause.check, FAIL, found, expected, cause.remedy, evidence=[evidence])]
     newer = not any("Image is up to date" in line for line in said)
-    registry_check = Check(
-        "engine.registry", PASS, found=registry, expected="to pull the image", evidence=said
-    )
+    registry_check = Check("engine.registry", PASS, found=registry, expected="to pull the image", evidence=said)
     return newer or not present, True, [registry_check, here]
 
 

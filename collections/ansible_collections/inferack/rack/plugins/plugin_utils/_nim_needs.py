@@ -26,7 +26,13 @@ class Need:
 NEEDS = (
     Need("driver", "driver.version", "driver", ("driver", "loaded_version"), "Set inferack_driver_branch to {lowest} or later"),
     Need("docker", "container.engine", "Docker Engine", ("docker", "version"), "Install Docker Engine {lowest} or later"),
-    Need("toolkit", "container.toolkit", "container toolkit", ("toolkit", "version"), "Install container toolkit {lowest} or later"),
+    Need(
+        "toolkit",
+        "container.toolkit",
+        "container toolkit",
+        ("toolkit", "version"),
+        "Install container toolkit {lowest} or later",
+    ),
     Need("glibc", "node.os", "glibc", ("glibc",), "Take a release of the operating system with glibc {lowest} or later"),
 )
 
@@ -47,7 +53,9 @@ def judge_needs(node: Mapping[str, Any], needs: Mapping[str, Any], later: bool =
     """
     unknown = sorted(set(needs) - {need.key for need in NEEDS})
     if unknown:
-        raise ValueError(f"nim_requirements has unknown keys: {', '.join(unknown)}; known are {', '.join(n.key for n in NEEDS)}")
+        raise ValueError(
+            f"nim_requirements has unknown keys: {', '.join(unknown)}; known are {', '.join(n.key for n in NEEDS)}"
+        )
     checks = []
     for need in NEEDS:
         lowest = str(needs.get(need.key) or "")

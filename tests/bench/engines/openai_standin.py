@@ -26,6 +26,8 @@ Faults
     (200, then an error event), not-ready, close-idle.
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import dataclasses
@@ -34,15 +36,36 @@ import json
 import os
 import sys
 import time
-from typing import Any, AsyncIterator, Dict, List, Optional, Tuple
+from collections.abc import AsyncIterator
+from typing import Any
 
 IDLE_SECONDS = 5.0  # uvicorn and vLLM close an idle connection after 5 s
 MAX_BODY_BYTES = 8 * 1024 * 1024
 CHAT_FIELDS = frozenset(
-    "model messages stream stream_options max_tokens temperature top_p n stop seed presence_penalty "
-    "frequency_penalty logit_bias logprobs top_logprobs user tools tool_choice response_format nvext".split()
+    (
+        "model",
+        "messages",
+        "stream",
+        "stream_options",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "n",
+        "stop",
+        "seed",
+        "presence_penalty",
+        "frequency_penalty",
+        "logit_bias",
+        "logprobs",
+        "top_logprobs",
+        "user",
+        "tools",
+        "tool_choice",
+        "response_format",
+        "nvext",
+    )
 )
-LPU_EXTRA_FIELDS = frozenset("max_completion_tokens service_tier reasoning_effort".split())
+LPU_EXTRA_FIELDS = frozenset(("max_completion_tokens", "service_tier", "reasoning_effort"))
 REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -63,14 +86,14 @@ class Request:
 
     method: str
     path: str
-    headers: Dict[str, str]
+    headers: dict[str, str]
     body: bytes
 
 
 class HttpError(Exception):
     """Ends a request with a status, an error body and further headers."""
 
-    def __init__(self, status: int, body: Dict[str, Any], headers: Optional[Dict[str, str]] = None) -> None:
+    def __init__(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         super().__init__(str(status))
         self.status, self.body, self.headers = status, body, headers or {}
 
@@ -100,7 +123,7 @@ def answer_for(model: str, prompt: str) -> str:
     return f"{model} says: {prompt}"
 
 
-def pieces_of(text: str) -> List[str]:
+def pieces_of(text: str) -> list[str]:
     """Split a text into streamed pieces (words with the blank before them); joined they give the text."""
     words = text.split(" ")
     return [words[0]] + [" " + word for word in words[1:]]
@@ -120,24 +143,24 @@ class Server:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.mode: str = options.mode
-        self.models: List[str] = options.model
-        self.keys: List[str] = options.api_key
+        self.models: list[str] = options.model
+        self.keys: list[str] = options.api_key
         self.token_delay: float = options.token_delay
         self.limit_per_minute: int = options.requests_per_minute
         self.started = time.monotonic()
         self.ready_at = self.started + options.ready_delay
-        self.faults: List[Fault] = []
+        self.faults: list[Fault] = []
         self.window_start, self.window_used = 0.0, 0
         self.served = self.left_early = self.in_flight = self.sequence = 0
 
     # -- errors in the words of the originals ---------------------------------------------------------------
 
     def error(
-        self, status: int, message: str, kind: str, code: Optional[str] = None, headers: Optional[Dict[str, str]] = None
+        self, status: int, message: str, kind: str, code: str | None = None, headers: dict[str, str] | None = None
     ) -> HttpError:
         """An error in the shape of the mode: vLLM's flat object for nim, Groq's nested one for lpu."""
         if self.mode == "nim":
-            body: Dict[str, Any] = {"object": "error", "message": message, "type": kind, "param": None, "code": status}
+            body: dict[str, Any] = {"object": "error", "message": message, "type": kind, "param": None, "code": status}
         else:
             body = {"error": {"message": message, "type": kind}}
             if code:
@@ -159,7 +182,7 @@ class Server:
         if time.monotonic() < self.ready_at or any(fault.name == "not-ready" for fault in self.faults):
             raise HttpError(503, {"object": "health.response", "message": "Service is not ready."})
 
-    def limit_headers(self) -> Dict[str, str]:
+    def limit_headers(self) -> dict[str, str]:
         """Headers that tell the limits, on every reply of the lpu mode."""
         if self.mode != "lpu":
             return {}
@@ -213,7 +236,7 @@ class Server:
 
     # -- chat ---------------------------------------------------------------------------------------------
 
-    def read_chat(self, request: Request) -> Tuple[Dict[str, Any], str]:
+    def read_chat(self, request: Request) -> tuple[dict[str, Any], str]:
         """Parse and check a chat request; return it with the prompt. Raises HttpError with a 4xx."""
         try:
             body = json.loads(request.body)
@@ -259,7 +282,7 @@ class Server:
             raise self.error(400, f"max_tokens must be at least 1, got {limit}.", "BadRequestError")
         return body, users[-1]
 
-    def finish(self, body: Dict[str, Any], prompt: str) -> Tuple[List[str], str, Dict[str, int]]:
+    def finish(self, body: dict[str, Any], prompt: str) -> tuple[list[str], str, dict[str, int]]:
         """The pieces of the answer, the finish reason and the usage for a request."""
         pieces = pieces_of(answer_for(body["model"], prompt))
         limit = body.get("max_tokens", body.get("max_completion_tokens"))
@@ -270,12 +293,12 @@ class Server:
         usage = {"prompt_tokens": asked, "completion_tokens": len(pieces), "total_tokens": asked + len(pieces)}
         return pieces, reason, usage
 
-    async def stream(self, body: Dict[str, Any], prompt: str, fault: Fault, base: Dict[str, Any]) -> AsyncIterator[str]:
+    async def stream(self, body: dict[str, Any], prompt: str, fault: Fault, base: dict[str, Any]) -> AsyncIterator[str]:
         """Server-sent events of a chat answer: a role event with empty content first, as vLLM does."""
         pieces, reason, usage = self.finish(body, prompt)
         base = dict(base, object="chat.completion.chunk")
 
-        def event(delta: Dict[str, Any], finish: Optional[str] = None) -> str:
+        def event(delta: dict[str, Any], finish: str | None = None) -> str:
             return "data: " + json.dumps(dict(base, choices=[{"index": 0, "delta": delta, "finish_reason": finish}])) + "\n\n"
 
         if fault.name == "error-event":
@@ -297,7 +320,7 @@ class Server:
             yield "data: " + json.dumps(dict(base, choices=[], usage=usage)) + "\n\n"
         yield "data: [DONE]\n\n"
 
-    async def chat(self, request: Request, connection: "Connection") -> None:
+    async def chat(self, request: Request, connection: Connection) -> None:
         """POST /v1/chat/completions."""
         self.check_key(request)
         self.check_ready()
@@ -332,7 +355,7 @@ class Server:
 
     # -- the other paths ----------------------------------------------------------------------------------
 
-    async def list_models(self, request: Request, connection: "Connection") -> None:
+    async def list_models(self, request: Request, connection: Connection) -> None:
         """GET /v1/models."""
         self.check_key(request)
         self.check_ready()
@@ -340,7 +363,7 @@ class Server:
         rows = [{"id": name, "object": "model", "created": 1700000000, "owned_by": owner} for name in self.models]
         await connection.send(200, {"object": "list", "data": rows}, self.limit_headers())
 
-    async def health(self, request: Request, connection: "Connection") -> None:
+    async def health(self, request: Request, connection: Connection) -> None:
         """GET /v1/health/live and /v1/health/ready (NIM)."""
         if request.path.endswith("/ready"):
             self.check_ready()
@@ -348,7 +371,7 @@ class Server:
         else:
             await connection.send(200, {"object": "health.response", "message": "Service is live."})
 
-    async def control(self, request: Request, connection: "Connection") -> None:
+    async def control(self, request: Request, connection: Connection) -> None:
         """The bench's own paths below /bench/."""
         if request.path == "/bench/fault" and request.method == "POST":
             order = json.loads(request.body)
@@ -367,7 +390,7 @@ class Server:
             },
         )
 
-    async def route(self, request: Request, connection: "Connection") -> None:
+    async def route(self, request: Request, connection: Connection) -> None:
         """Hand a request to the handler of its path."""
         path = request.path
         if self.mode == "lpu" and path.startswith("/openai/"):
@@ -392,7 +415,7 @@ class Connection:
     def __init__(self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.server, self.reader, self.writer = server, reader, writer
 
-    async def read(self) -> Optional[Request]:
+    async def read(self) -> Request | None:
         """The next request; None at the end of the connection."""
         try:
             head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), IDLE_SECONDS)
@@ -418,20 +441,20 @@ class Connection:
             body = await self.reader.readexactly(min(int(headers["content-length"]), MAX_BODY_BYTES))
         return Request(method, target.partition("?")[0], headers, body)
 
-    async def send(self, status: int, body: Dict[str, Any], headers: Optional[Dict[str, str]] = None) -> None:
+    async def send(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         """A whole JSON reply."""
         data = json.dumps(body).encode()
         self.head(status, dict({"Content-Type": "application/json", "Content-Length": str(len(data))}, **(headers or {})))
         self.writer.write(data)
         await self.writer.drain()
 
-    def head(self, status: int, headers: Dict[str, str]) -> None:
+    def head(self, status: int, headers: dict[str, str]) -> None:
         """Status line and headers."""
         lines = [f"HTTP/1.1 {status} {REASONS.get(status, 'Unknown')}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         self.writer.write(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
 
-    async def send_stream(self, events: AsyncIterator[str], headers: Dict[str, str]) -> None:
+    async def send_stream(self, events: AsyncIterator[str], headers: dict[str, str]) -> None:
         """Server-sent events, chunked."""
         self.head(
             200,
@@ -500,7 +523,7 @@ def key_fingerprint(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:8]
 
 
-def check_ngc_key(key: str) -> Optional[str]:
+def check_ngc_key(key: str) -> str | None:
     """NIM's words when NGC_API_KEY is missing or refused (NVIDIA/NemoClaw issue 3333); None when it is good.
 
     Every key that starts with nvapi- passes, except nvapi-invalid and nvapi-expired.
@@ -517,7 +540,7 @@ def check_ngc_key(key: str) -> Optional[str]:
     return None
 
 
-def parse_arguments(argv: List[str]) -> argparse.Namespace:
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
     """Command line, with environment variables as defaults so that an image can be set up without a command."""
     env = os.environ
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -539,7 +562,7 @@ def parse_arguments(argv: List[str]) -> argparse.Namespace:
     return options
 
 
-def prepare_cache(path: str) -> Optional[str]:
+def prepare_cache(path: str) -> str | None:
     """Write the model's profile to NIM's cache, as the first start does; an error's text when it cannot."""
     profile = os.path.join(path, "ngc", "hub", "profile.json")
     try:
@@ -564,7 +587,7 @@ async def run(options: argparse.Namespace) -> None:
         await listener.serve_forever()
 
 
-def main(argv: List[str]) -> int:
+def main(argv: list[str]) -> int:
     """Entry point; the exit status."""
     options = parse_arguments(argv)
     if options.mode == "nim":

@@ -24,11 +24,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         self.server.seen.append((self.command, self.path, dict(self.headers)))  # type: ignore[attr-defined]
-        for (method, prefix), (status, body) in self.server.table.items():  # type: ignore[attr-defined]
-            if method == self.command and self.path.startswith(prefix):
-                break
-        else:
-            status, body = 404, {"message": f"no such object: {self.path}"}
+        rows = self.server.table.items()  # type: ignore[attr-defined]
+        missing = (404, {"message": f"no such object: {self.path}"})
+        status, body = next(
+            (reply for (method, start), reply in rows if method == self.command and self.path.startswith(start)), missing
+        )
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))

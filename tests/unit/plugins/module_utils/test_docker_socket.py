@@ -34,7 +34,7 @@ def test_container(tmp_path: Path) -> None:
 
 def test_the_engines_words_are_kept(tmp_path: Path) -> None:
     with fake.engine(tmp_path, {("GET", "/containers/"): (500, {"message": "broken\n"})}) as (path, _seen):
-        with pytest.raises(docker.DockerError, match="^broken$") as caught:
+        with pytest.raises(docker.DockerError, match=r"^broken$") as caught:
             docker.container(path, "triton")
         assert caught.value.status == 500
 
@@ -129,7 +129,7 @@ def test_pull_without_a_login_sends_none(tmp_path: Path) -> None:
 def test_a_refused_pull(tmp_path: Path, reply: tuple[int, object]) -> None:
     with (
         fake.engine(tmp_path, {("POST", "/images/create"): reply}) as (path, _seen),
-        pytest.raises(docker.DockerError, match="^unauthorized: authentication required$"),
+        pytest.raises(docker.DockerError, match=r"^unauthorized: authentication required$"),
     ):
         docker.pull(path, "a/b")
 

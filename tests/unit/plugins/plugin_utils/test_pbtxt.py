@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -63,10 +64,8 @@ def test_what_is_quoted_is_read_back(text: str) -> None:
 
 @given(st.text(alphabet='ab:{}[]",;# \n1\\', max_size=40))
 def test_never_anything_but_a_pbtxt_error(text: str) -> None:
-    try:
+    with suppress(PbtxtError):
         parse(text)
-    except PbtxtError as error:
-        assert str(error)
 
 
 def test_a_configuration_from_the_field() -> None:

@@ -10,7 +10,7 @@ import subprocess
 import threading
 
 import pytest
-from conftest import BENCH, INVENTORY, ROOT, bench, fault, on, playbook
+from runs import BENCH, INVENTORY, ROOT, bench, fault, on, playbook
 
 DEBIAN, UBUNTU, OPENEULER = "debian-12", "ubuntu-24.04", "openeuler-24.03"
 DAEMON_JSON = "/etc/docker/daemon.json"

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from ansible_collections.inferack.rack.plugins.plugin_utils._report import build, node_from
-from ansible_collections.inferack.rack.plugins.plugin_utils._report_nodes import rack_nodes
+from ansible_collections.inferack.rack.plugins.plugin_utils._report_nodes import (
+    node_sentence,
+    proxy_answers,
+    rack_nodes,
+    report_racks,
+)
 
 PASSED = {"id": "driver.version", "status": "pass", "found": "1"}
 NODE = {
@@ -88,3 +93,74 @@ def test_failed_checks_of_a_failure_are_in_the_report() -> None:
 
 def test_order_of_the_inventory_is_kept() -> None:
     assert [node["name"] for node in rack_nodes({"b": {}, "a": {}}, ["b", "a"], [])] == ["b", "a"]
+
+
+def test_racks_without_a_target_keep_their_report() -> None:
+    hosts = {
+        "a1": {"inferack_rack_name": "a", "inferack_rack_height": 24},
+        "a2": {"inferack_rack_name": "a"},
+        "b1": {"inferack_rack_name": "b", "inferack_report_dir": "/srv/b"},
+        "head": {"inferack_rack_name": "a"},
+    }
+    groups = {"gpu_nodes": ["a1", "a2", "b1"], "proxy_nodes": ["a1"], "head_nodes": ["head"], "all": ["else"]}
+    (rack,) = report_racks(hosts, groups, ["a2", "localhost"])
+    assert (rack["name"], rack["height"], rack["path"]) == ("a", 24, None)
+    assert [(node["name"], node["looked_at"]) for node in rack["nodes"]] == [("a1", False), ("a2", True), ("head", False)]
+    assert [(rack["name"], rack["path"]) for rack in report_racks(hosts, groups, ["a1", "b1"])] == [
+        ("a", None),
+        ("b", "/srv/b"),
+    ]
+    assert report_racks(hosts, groups, ["localhost"]) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ({"inferack_acceptance": {"checks": [PASSED]}}, ""),
+        ({"inferack_failure": {"role": "nouveau", "task": "t", "sentence": "It failed; mend it."}}, "It failed; mend it."),
+        (
+            {"inferack_acceptance": {"checks": [PASSED, {"id": "engine.ready", "status": "fail", "found": "dead"}]}},
+            "engine.ready: found dead",
+        ),
+    ],
+)
+def test_recap_and_report_say_the_same(host: dict[str, Any], words: str) -> None:
+    said = node_sentence({"n": host}, "n")
+    assert said.startswith(words)
+    report = build({"name": "r"}, [node_from(rack_nodes({"n": host}, ["n"], ["n"])[0])], {}, "t")
+    assert report["nodes"][0]["sentence"] == said
+
+
+READY = {"engines": [{"name": "e1", "ready": True}, {"name": "e2", "ready": False}]}
+ENGINES = [{"name": "e1", "models": ["up"]}, {"name": "e2", "models": ["down"]}]
+DEAD = {"id": "engine.ready", "status": "fail", "found": "connection refused", "evidence": ["line"]}
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "found"),
+    [
+        (
+            {
+                "item": "up",
+                "answer": "A rack.",
+                "checks": [{"id": "engine.answer", "status": "pass"}],
+                "timings": {"total_s": 1},
+            },
+            "pass",
+            "A rack.",
+        ),
+        ({"item": "up", "answer": None, "checks": [DEAD]}, "fail", "connection refused"),
+        ({"item": "down", "answer": None, "checks": [DEAD]}, "warn", "connection refused"),
+        ({"item": "unheard", "msg": "boom"}, "warn", "boom"),
+        ({"item": "up", "answer": "text", "checks": [DEAD]}, "fail", "connection refused"),
+    ],
+)
+def test_proxy_answers(result: dict[str, Any], status: str, found: str) -> None:
+    (check,) = proxy_answers([result], ENGINES, READY)
+    assert (check["id"], check["subject"], check["status"], check["found"]) == (
+        "proxy.answer",
+        f"model {result['item']}",
+        status,
+        found,
+    )
+    assert bool(check["remedy"]) is (status != "pass")

@@ -124,7 +124,13 @@ def engine_checks(node: Facts) -> Checks:
     """`container.engine`: the engine answers, and is not snap's."""
     docker = node.get("docker") or {}
     if docker.get("running") and not docker.get("snap"):
-        return [as_dict(Check(id=ENGINE, status=PASS, found=f"Docker Engine {docker.get('version')}", expected="a running Docker Engine"))]
+        return [
+            as_dict(
+                Check(
+                    id=ENGINE, status=PASS, found=f"Docker Engine {docker.get('version')}", expected="a running Docker Engine"
+                )
+            )
+        ]
     if docker:
         found = f"Docker {docker.get('version') or 'of unknown version'} at {docker.get('path')} that does not answer"
         remedy = "Start it with `systemctl start docker` and read journalctl -u docker, then run again"
@@ -214,14 +220,14 @@ def _runtime(node: Facts) -> Check:
         status=FAIL,
         found=runtimes or "no runtimes",
         expected=expected,
-        remedy="Restart Docker (systemctl restart docker) if daemon.json has the runtime, else run the role nvidia_container_toolkit",
+        remedy="Run the role nvidia_container_toolkit; if daemon.json has the runtime already, restart Docker",
         evidence=[f"docker info: runtimes {', '.join(runtimes) or 'none'}"],
     )
 
 
 #: What package managers say, and what to do. Sources: apt 2.6 and 2.9, dnf 4.14, Ansible's apt and dnf modules.
 _PACKAGE_TROUBLE = (
-    (re.compile(r"(?i)no package|unable to locate package|no available .*candidate|version .* was not found|unable to find a match"),
+    (re.compile(r"(?i)no package|unable to (?:locate package|find a match)|no available .*candidate|version .* was not found"),
      "Enable a repository that has it on this node, then run again"),
     (re.compile(r"(?i)could not get lock|is locked|lock(?:file)? .*held|failed to lock"),
      "Wait until the other package manager has finished, then run again"),

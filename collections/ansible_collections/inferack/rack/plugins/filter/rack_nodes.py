@@ -7,7 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.inferack.rack.plugins.plugin_utils._report_nodes import node_sentence, proxy_answers, rack_nodes, report_racks
+from ansible_collections.inferack.rack.plugins.plugin_utils._report_nodes import (
+    node_sentence,
+    proxy_answers,
+    rack_nodes,
+    report_racks,
+)
 
 
 class FilterModule:

@@ -10,8 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, WARN, Check, as_dicts, failing, from_dict, merge
-from ansible_collections.inferack.rack.plugins.plugin_utils._report import bus_id, node_checks, node_from, sentence_of, status_of
+from ansible_collections.inferack.rack.plugins.module_utils._checks import (
+    FAIL,
+    PASS,
+    WARN,
+    Check,
+    as_dicts,
+    failing,
+    from_dict,
+    merge,
+)
+from ansible_collections.inferack.rack.plugins.plugin_utils._report import (
+    bus_id,
+    node_checks,
+    node_from,
+    sentence_of,
+    status_of,
+)
 
 #: Groups whose hosts are nodes of a rack.
 NODE_GROUPS = ("gpu_nodes", "proxy_nodes", "head_nodes")

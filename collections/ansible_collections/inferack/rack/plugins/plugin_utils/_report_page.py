@@ -43,6 +43,10 @@ TALL = 2
 HUGE = 4
 #: Up to this height in units the rack stays in view while the checks scroll by.
 LOW = 20
+#: Checks outside the area `gpu` that concern all GPUs of a node.
+ALSO_ABOUT_GPUS = frozenset(
+    {"container.gpu_visible", "container.gpu_uuid", "container.gpu_driver", "driver.smi", "node.reachable"}
+)
 _MONTHS = [
     "January",
     "February",
@@ -151,7 +155,7 @@ def gpu_dialog(
     bare = [{key: item for key, item in check.items() if key != "node"} for check in checks]
     own = [check for check in bare if concerns(from_dict(check), identity)]
     shared = [
-        check for check in bare if not check["subject"] and check["id"].startswith(("gpu.", "container.gpu_", "node.reachable"))
+        check for check in bare if not check["subject"] and (check["id"].startswith("gpu.") or check["id"] in ALSO_ABOUT_GPUS)
     ]
     facts = [("node", entry["name"]), ("product", cell["product"]), ("PCI address", cell["bus_id"]), ("UUID", cell["uuid"])]
     listed = "".join(f"<div><dt>{name}</dt><dd>{esc(value)}</dd></div>" for name, value in facts if value)

@@ -100,7 +100,7 @@ def _tensors(model: Mapping[str, Any]) -> dict[str, Any] | None:
 def _triton(node: str, variables: Mapping[str, Any]) -> dict[str, Any] | None:
     models = _value(variables, "triton", "triton_models", [])
     if not isinstance(models, (list, tuple)):
-        raise EnginesError(f"{node}: triton_models must be a list, found {type(models).__name__}")
+        raise EnginesError(f"{node}: triton_models must be a list, found {models!r}")
     tensors: dict[str, Any] = {}
     for number, model in enumerate(models):
         if not isinstance(model, Mapping) or not model.get("name"):

@@ -28,6 +28,7 @@ def arguments(argv: Optional[list[str]] = None) -> argparse.Namespace:
     )
     parser.add_argument("--listen", metavar="HOST:PORT", help="overrides the configuration's listen")
     parser.add_argument("--check-config", action="store_true", help="check the files only: exit 0 when they are usable, else 1")
+    parser.add_argument("--release", default="", help="a label that /healthz repeats")
     parser.add_argument("--version", action="version", version=__version__)
     return parser.parse_args(argv)
 
@@ -46,32 +47,40 @@ def address(listen: Optional[str], loaded: Loaded) -> tuple[str, int]:
 async def serve(options: argparse.Namespace, loaded: Loaded, redact: Redactor) -> None:
     """Run until SIGTERM or SIGINT; read the configuration anew on SIGHUP."""
     host, port = address(options.listen, loaded)
-    proxy = Proxy(loaded, redact)
+    proxy = Proxy(loaded, redact, options.release)
     # A caller that leaves cancels the handler, and that cancels the engine's work.
     runner = web.AppRunner(
         proxy.application(), handler_cancellation=True, access_log=None, shutdown_timeout=loaded.config.drain_s
     )
     await runner.setup()
-    await web.TCPSite(runner, host, port, backlog=1024, reuse_address=True).start()
+    seconds = systemd.watchdog_s()
+    # Until the very end: a drain may take longer than systemd waits for a sign of life.
+    alive = None if seconds is None else asyncio.create_task(systemd.keep_alive(seconds))
+    try:
+        await web.TCPSite(runner, host, port, backlog=1024, reuse_address=True).start()
+        host, port = runner.addresses[0][:2]
+        _log.info("listening", extra={"fields": {"event": "started", "host": host, "port": port, "version": __version__}})
+        await _until_stopped(options, proxy)
+    finally:
+        await runner.cleanup()
+        if alive is not None:
+            alive.cancel()
+
+
+async def _until_stopped(options: argparse.Namespace, proxy: Proxy) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     reload = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload.set)
-    _log.info("listening", extra={"fields": {"event": "started", "host": host, "port": port, "version": __version__}})
-    seconds = systemd.watchdog_s()
-    helpers = [asyncio.create_task(_reloads(options, proxy, reload))]
-    if seconds is not None:
-        helpers.append(asyncio.create_task(systemd.keep_alive(seconds)))
+    reloads = asyncio.create_task(_reloads(options, proxy, reload))
     systemd.notify("READY=1")
     await stop.wait()
     systemd.notify("STOPPING=1")
     proxy.draining = True
     _log.info("stopping", extra={"fields": {"event": "stopping"}})
-    for helper in helpers:
-        helper.cancel()
-    await runner.cleanup()
+    reloads.cancel()
 
 
 async def _reloads(options: argparse.Namespace, proxy: Proxy, reload: asyncio.Event) -> None:

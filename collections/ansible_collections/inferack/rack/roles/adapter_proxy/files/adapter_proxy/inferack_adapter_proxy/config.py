@@ -55,7 +55,7 @@ def normalise_base_url(raw: str, version: str = "v1") -> str:
 
 
 def _without_userinfo(url: str) -> str:
-    return re.sub(r"//[^/@]*@", "//…@", url)
+    return re.sub(r"^.*@", "…@", url)
 
 
 class Model(BaseModel):

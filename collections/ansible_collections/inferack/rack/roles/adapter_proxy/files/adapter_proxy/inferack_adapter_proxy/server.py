@@ -52,8 +52,9 @@ def _json(body: Any, status: int = 200) -> web.Response:
 class Proxy:
     """The application. `swap` replaces the configuration without touching requests in progress."""
 
-    def __init__(self, loaded: Loaded, redact: Redactor) -> None:
+    def __init__(self, loaded: Loaded, redact: Redactor, release: str = "") -> None:
         self.redact = redact
+        self.release = release
         self.metrics = Metrics()
         self.draining = False
         self._loaded = loaded
@@ -301,7 +302,8 @@ class Proxy:
 
     async def healthz(self, _request: web.Request) -> web.StreamResponse:
         """GET /healthz: this process works, with this version and this configuration."""
-        return _json({"status": "ok", "version": __version__, "config_sha256": self.service.loaded.sha256})
+        sha256 = self.service.loaded.sha256
+        return _json({"status": "ok", "version": __version__, "release": self.release, "config_sha256": sha256})
 
     async def readyz(self, _request: web.Request) -> web.StreamResponse:
         """GET /readyz: every route and model has an engine that is ready."""

@@ -172,11 +172,11 @@ def retry_after(value: Optional[str], now: Optional[float] = None) -> Optional[f
 
 def said(error: Any) -> str:
     """The message in an engine's error, on one line and not too long. Never used for refused keys, which it may repeat."""
-    if isinstance(error, dict):
-        error = error.get("message") or error.get("detail") or error.get("error") or error
+    for _ in range(2):  # an error may lie in an error
         if isinstance(error, dict):
-            error = error.get("message") or orjson.dumps(error, default=str).decode()
-    text = " ".join(re.sub(r"[\x00-\x1f\x7f]", " ", str(error)).split())
+            error = error.get("message") or error.get("detail") or error.get("error") or error
+    words = error if isinstance(error, str) else orjson.dumps(error, default=str).decode()
+    text = " ".join(re.sub(r"[\x00-\x1f\x7f]", " ", words).split())
     return text if len(text) <= _DETAIL_LENGTH else text[: _DETAIL_LENGTH - 1] + "…"
 
 

@@ -34,6 +34,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -597,6 +598,8 @@ def main(argv: list[str]) -> int:
             print(problem, file=sys.stderr, flush=True)
             return 1
         log(f"NGC key {key_fingerprint(key)} accepted")
+    # As a container's first process it has no default for SIGTERM: without this, a stop takes its whole time-out.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         asyncio.run(run(options))
     except KeyboardInterrupt:

@@ -1,0 +1,103 @@
+"""What the role leaves behind: a service that answers, and a key that only root and the container have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+MODEL = "meta/llama-3.1-8b-instruct"
+
+
+def variable(host: Host, name: str) -> Any:
+    """A variable of the inventory, as Ansible resolves it for this host."""
+    return host.ansible("ansible.builtin.debug", f"var={name}", check=False)[name]
+
+
+@pytest.fixture(autouse=True)
+def only_where_nim_runs(host: Host) -> None:
+    if variable(host, "inferack_engine | default('triton')") != "nim":
+        pytest.skip("this node's engine is another one")
+
+
+def get(host: Host, path: str, body: dict[str, Any] | None = None) -> tuple[int, str]:
+    """Status and text of a request to the service, from the node itself."""
+    data = f"data={json.dumps(body).encode()!r}, headers={{'Content-Type': 'application/json'}}, " if body is not None else ""
+    script = (
+        "import urllib.error, urllib.request\n"
+        "try:\n"
+        f"    r = urllib.request.urlopen(urllib.request.Request('http://127.0.0.1:8000{path}', {data}), timeout=30)\n"
+        "except urllib.error.HTTPError as e:\n"
+        "    r = e\n"
+        "print(r.status, r.read().decode())\n"
+    )
+    said = host.run("python3 -c %s", script)
+    assert said.rc == 0, said.stderr
+    status, _blank, text = said.stdout.strip().partition(" ")
+    return int(status), text
+
+
+def chat(host: Host, **fields: Any) -> tuple[int, str]:
+    return get(host, "/v1/chat/completions", {"model": MODEL, "messages": [{"role": "user", "content": "one two"}], **fields})
+
+
+def inspect(host: Host) -> dict[str, Any]:
+    with host.sudo():
+        return json.loads(host.check_output("docker inspect nim"))[0]
+
+
+def test_it_is_ready_and_lists_its_model(host: Host) -> None:
+    assert get(host, "/v1/health/ready")[0] == 200
+    status, text = get(host, "/v1/models")
+    assert status == 200
+    assert [row["id"] for row in json.loads(text)["data"]] == [MODEL]
+
+
+def test_it_answers(host: Host) -> None:
+    status, text = chat(host)
+    assert status == 200, text
+    body = json.loads(text)
+    assert body["choices"][0]["message"]["content"] == f"{MODEL} says: one two"
+    assert body["usage"]["total_tokens"] == body["usage"]["prompt_tokens"] + body["usage"]["completion_tokens"]
+
+
+def test_it_streams(host: Host) -> None:
+    status, text = chat(host, stream=True)
+    assert status == 200, text
+    events = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+    assert events[-1] == "[DONE]"
+    contents = [json.loads(event)["choices"][0]["delta"].get("content", "") for event in events[:-1]]
+    assert "".join(contents) == f"{MODEL} says: one two"
+    assert len([content for content in contents if content]) > 1
+
+
+def test_the_key_is_roots_alone(host: Host) -> None:
+    key = variable(host, "nim_api_key")
+    with host.sudo():
+        file = host.file("/etc/inferack/nim.env")
+        assert (file.user, file.group, file.mode) == ("root", "root", 0o600)
+        assert file.content_string == f"NGC_API_KEY={key}\n"
+        assert not host.file("/root/.docker/config.json").exists
+        assert key not in host.check_output("docker logs nim 2>&1")
+    assert host.run("cat /etc/inferack/nim.env").rc != 0
+
+
+def test_the_cache_is_the_containers(host: Host) -> None:
+    with host.sudo():
+        folder = host.file("/var/lib/nim/cache")
+        assert (folder.uid, folder.gid, folder.mode) == (1000, 1000, 0o750)
+        written = host.check_output("find /var/lib/nim/cache -type f")
+    assert written, "the service wrote nothing into its cache"
+
+
+def test_the_container_gets_the_gpus(host: Host) -> None:
+    (request,) = inspect(host)["HostConfig"]["DeviceRequests"]
+    assert (request["Count"], request["Capabilities"]) == (-1, [["gpu"]])
+    with host.sudo():
+        own = sorted(host.check_output("ls /dev | grep -E '^nvidia[0-9]+$'").split())
+        inside = host.run("docker exec nim ls /dev")
+    assert inside.rc == 0, inside.stderr
+    assert sorted(name for name in inside.stdout.split() if name.startswith("nvidia") and name[6:].isdigit()) == own
+    assert own

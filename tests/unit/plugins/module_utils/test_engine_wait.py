@@ -122,7 +122,9 @@ def test_a_slow_one_keeps_its_checks_and_shows_the_log(looks: list[str], tmp_pat
         result, _waited = _engine_wait.wait(TARGET, 0, 0.05, _engine_wait.Watch("t", path))
     assert result.state == STARTING
     assert [check.id for check in result.checks] == ["engine.ready"]
-    assert result.checks[0].evidence == ["container t is running", "loading: m:1"]
+    assert result.checks[0].found == "starting; container t is running; its last line: loading: m:1"
+    assert "more time" in result.checks[0].remedy
+    assert result.checks[0].evidence == ["loading: m:1"]
 
 
 def test_the_log_replaces_the_check_of_the_same_model(tmp_path: Path) -> None:

@@ -59,30 +59,33 @@ def describe(container: _docker_socket.Container) -> str:
     return f"container {container.name} is {container.status}"
 
 
+def _is_unready(check: Check) -> bool:
+    """A failed engine.ready."""
+    return check.id == "engine.ready" and check.status == FAIL
+
+
 def explain(checks: list[Check], container: _docker_socket.Container | None, log: str) -> list[Check]:
     """The checks with the cause from the container's log in front, and the log's telling lines as evidence."""
     if container is None:
         return checks
     found = first_error(log)
-    lines = [tidy(line) for line in suspects(log)][:EVIDENCE] or [
-        tidy(line) for line in log.splitlines()[-EVIDENCE:] if line.strip()
-    ]
-    checks = [
-        replace(c, evidence=[*c.evidence, describe(container)]) if c.id == "engine.ready" and c.status == FAIL else c
-        for c in checks
-    ]
+    said = [tidy(line) for line in log.splitlines() if line.strip()]
+    lines = [tidy(line) for line in suspects(log)][:EVIDENCE] or said[-EVIDENCE:]
     if found is None:
-        if container.status in ("running", "created"):
-            return [
-                replace(c, evidence=[*c.evidence, *lines]) if c.id == "engine.ready" and c.status == FAIL else c for c in checks
-            ]
-        last = next((tidy(line) for line in reversed(log.splitlines()) if line.strip()), "it wrote nothing")
+        last = said[-1] if said else "it wrote nothing"
         cause = f"{describe(container)}; its last line: {last}"
+        remedy = f"Read `docker logs {container.name}`, mend the cause and run again."
+        if container.status == "running":
+            remedy = f"Give it more time, or read `docker logs {container.name}` and mend the cause, and run again."
         return [
-            _endpoint.fail(
-                "engine.ready", cause, "ready", f"Read `docker logs {container.name}`, mend the cause and run again.", lines
-            )
-        ] + [c for c in checks if c.id != "engine.ready"]
+            replace(check, found=f"{check.found}; {cause}", remedy=remedy, evidence=[*check.evidence, *lines])
+            if _is_unready(check)
+            else check
+            for check in checks
+        ]
+    checks = [
+        replace(check, evidence=[*check.evidence, describe(container)]) if _is_unready(check) else check for check in checks
+    ]
     subject = f"model {found.model}" if found.model else ""
     cause_check = _endpoint.fail(found.check, found.line, None, found.remedy, lines, subject)
     return [cause_check, *(c for c in checks if c.key != cause_check.key)]

@@ -484,7 +484,11 @@ class Connection:
                 work.cancel()
                 self.server.left_early += 1
                 raise ConnectionResetError("the caller left")
-        work.result()
+        try:
+            work.result()
+        except (ConnectionResetError, BrokenPipeError):  # it left while something was sent
+            self.server.left_early += 1
+            raise
 
     async def handle(self, request: Request) -> None:
         """Route one request and turn an HttpError into its reply."""

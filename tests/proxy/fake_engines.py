@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import struct
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -275,12 +276,13 @@ class Caller:
             return response.status, parsed, response.headers
 
     async def until_ready(self) -> None:
-        for _ in range(200):
-            code, _body = await self.get("/readyz")
+        give_up_at = time.monotonic() + 15
+        while time.monotonic() < give_up_at:
+            code, body = await self.get("/readyz")
             if code == 200:
                 return
             await asyncio.sleep(0.01)
-        raise AssertionError(f"never ready: {_body}")
+        raise AssertionError(f"never ready: {body}")
 
 
 def text_of(events: list[Any]) -> str:

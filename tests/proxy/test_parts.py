@@ -56,7 +56,7 @@ texts = st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8")
 def test_any_chunking_gives_the_same_events(texts: list[str], ending: bytes, cuts: list[int]) -> None:
     stream = b"".join(b": c" + ending + b"data: " + text.encode() + ending + ending for text in texts)
     places = sorted({min(cut, len(stream)) for cut in cuts} | {0, len(stream)})
-    chunks = [stream[start:end] for start, end in zip(places, places[1:], strict=False)]
+    chunks = [stream[start:end] for start, end in zip(places, places[1:])]
     assert [event.data.decode() for event in parsed(*chunks)] == texts
     assert parsed(*(stream[i : i + 1] for i in range(len(stream)))) == parsed(stream)
 

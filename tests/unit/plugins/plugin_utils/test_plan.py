@@ -288,6 +288,8 @@ def test_facts_that_could_not_be_read_stop_the_plan() -> None:
         make(bare(kernel=None))
     with pytest.raises(ValueError, match="unknown keys in the request: brunch"):
         make(bare(), brunch="580")
+    with pytest.raises(ValueError, match="reboot_ok must be true or false, found 'false'"):
+        make(bare(), reboot_ok="false")
 
 
 def test_every_request_ends_in_a_fitting_plan_or_a_refusal() -> None:

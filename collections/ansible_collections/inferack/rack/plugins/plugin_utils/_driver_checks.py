@@ -194,22 +194,15 @@ def driver_checks(node: Mapping[str, Any], plan: Mapping[str, Any], *, reboot_ok
     if any(check.status == FAIL for check in checks):
         return checks
     step = next_step(node)
-    waiting = step in (REBOOT, RELOAD) and not reboot_ok
-    if waiting:
+    if step in (REBOOT, RELOAD) and not reboot_ok:
+        # What else would fail is a consequence of this one.
         cause = "nouveau holds the GPUs" if step == REBOOT else "the loaded NVIDIA module is in use"
-        checks.append(
-            Check(
-                "node.reboot",
-                FAIL,
-                f"{cause}, and a reboot is not allowed",
-                f"module {node['driver']['module_version']} loaded",
-                "Reboot the node, or set inferack_reboot_ok, then run again.",
-                _bound(node),
-            )
-        )
-    elif step == NOTHING:
-        checks.append(Check("node.reboot", PASS, "not needed"))
-    return [*checks, _module(node), _library(node), _version(node, wanted)]
+        remedy = "Reboot the node, or set inferack_reboot_ok, then run again."
+        expected = f"module {node['driver']['module_version']} loaded"
+        found = f"{cause}, and a reboot is not allowed"
+        return [*checks, Check("node.reboot", FAIL, found, expected, remedy, _bound(node))]
+    reboot = [Check("node.reboot", PASS, "not needed")] if step == NOTHING else []
+    return [*checks, *reboot, _module(node), _library(node), _version(node, wanted)]
 
 
 def _headers_there(node: Mapping[str, Any]) -> Check:

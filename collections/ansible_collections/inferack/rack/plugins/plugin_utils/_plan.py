@@ -47,6 +47,10 @@ class Request:
         unknown = sorted(set(raw) - set(cls.__dataclass_fields__))
         if unknown:
             raise ValueError(f"node_plan: unknown keys in the request: {', '.join(unknown)}")
+        for name in ("gpu_node", "reboot_ok", "secure_boot_ok"):
+            # The text "false" is true to Python, and would reboot a node that nobody allowed to.
+            if not isinstance(raw.get(name, False), bool):
+                raise ValueError(f"node_plan: {name} must be true or false, found {raw[name]!r}")
         today = raw.get("today") or date.min
         return cls(
             branch=str(raw.get("branch") or ""),

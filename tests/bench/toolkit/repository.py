@@ -129,7 +129,7 @@ def debs(version: str) -> list[deb.Deb]:
         base_scripts["prerm"] = "#!/bin/sh\n" + REFRESH_PRE_REMOVE.format(condition='$1" = "remove')
     scripts = {
         "nvidia-container-toolkit-base": base_scripts,
-        "libnvidia-container1": {name: "#!/bin/sh\nset -e\nldconfig\n" for name in ("postinst", "postrm")},
+        "libnvidia-container1": dict.fromkeys(("postinst", "postrm"), "#!/bin/sh\nset -e\nldconfig\n"),
     }
     return [
         deb.Deb(
@@ -165,7 +165,7 @@ def rpms(version: str) -> list[rpm.Rpm]:
         base_scripts["preun"] = REFRESH_PRE_REMOVE.format(condition='$1" = "0')
     scripts = {
         "nvidia-container-toolkit-base": base_scripts,
-        "libnvidia-container1": {name: "/sbin/ldconfig" for name in ("post", "postun")},
+        "libnvidia-container1": dict.fromkeys(("post", "postun"), "/sbin/ldconfig"),
     }
     return [
         rpm.Rpm(

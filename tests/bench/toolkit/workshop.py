@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -37,10 +40,15 @@ def in_builder(text: str, *command: str, network: bool = False) -> str:
 
     tests/bench is /bench there (read-only), the state folder /state. Raises CommandFailed when it fails.
     """
+    # Made here, not by the builder's root, so that whoever builds may write beside what the builder writes.
+    for folder in ("cache", "keys", "repositories", "work/ubuntu"):
+        (paths.state() / folder).mkdir(parents=True, exist_ok=True)
     with working(text):
         return docker(
             "run",
             "--rm",
+            "--label",
+            f"inferack.bench={paths.number()}",
             *(() if network else ("--network", "none")),
             "--volume",
             f"{paths.BENCH_DIR}:/bench:ro",
@@ -53,6 +61,18 @@ def in_builder(text: str, *command: str, network: bool = False) -> str:
             images.tag(BUILDER),
             *command,
         )
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other build that uses the builder runs in this state folder, and keep others waiting."""
+    with (paths.state() / "builder.lock").open("w", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("  another build is running; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def is_made(stamp: Path, digest: str) -> bool:

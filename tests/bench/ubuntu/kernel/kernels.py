@@ -51,6 +51,13 @@ if [ "$1" = remove ] && [ -d /etc/kernel/postrm.d ]; then
         --arg=/boot/vmlinuz-{release} /etc/kernel/postrm.d
 fi
 """
+MODULES_POST_REMOVE = """#!/bin/sh
+set -e
+if [ "$1" = remove ]; then
+    rm -f /lib/modules/{release}/modules.*
+    rmdir --ignore-fail-on-non-empty /lib/modules/{release} 2> /dev/null || true
+fi
+"""
 HEADERS_POST_INSTALL = """#!/bin/sh
 set -e
 if [ "$1" = configure ] && [ -d /etc/kernel/header_postinst.d ]; then
@@ -106,8 +113,10 @@ def header_trees(debs: dict[str, Path], abi: str, root: Path) -> str:
         shutil.copytree(kbuild / "scripts", common / "scripts", symlinks=True)
         shutil.copytree(kbuild / "tools", common / "tools", symlinks=True)
         for unneeded in NOT_NEEDED:
-            path = common / unneeded
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if (common / unneeded).is_dir():
+                shutil.rmtree(common / unneeded)
+            else:
+                (common / unneeded).unlink()
         # 6 MB that serve BTF only, which a module built on a node does not get on Ubuntu either.
         (flavour / "vmlinux").unlink(missing_ok=True)
 
@@ -116,15 +125,11 @@ def header_trees(debs: dict[str, Path], abi: str, root: Path) -> str:
         variables = flavour / ".kernelvariables"
         text = variables.read_text(encoding="utf-8").replace(old_release, release)
         variables.write_text(re.sub(r"gcc-\d+", "gcc", text), encoding="utf-8")
-        for inside in (
-            "include/config/kernel.release",
-            "include/generated/utsrelease.h",
-        ):
-            path = flavour / inside
-            text = path.read_text(encoding="utf-8")
+        for inside in ("include/config/kernel.release", "include/generated/utsrelease.h"):
+            text = (flavour / inside).read_text(encoding="utf-8")
             if old_release not in text:
                 raise SystemExit(f"{inside} of Debian's headers does not name {old_release}; it says: {text[:200]}")
-            path.write_text(text.replace(old_release, release), encoding="utf-8")
+            (flavour / inside).write_text(text.replace(old_release, release), encoding="utf-8")
 
         sources = root / "usr/src"
         sources.mkdir(parents=True, exist_ok=True)
@@ -187,7 +192,10 @@ def packages(release: str, abi: str, upload: str, sources: Path) -> list[Deb]:
                 f"/boot/config-{release}": config,
                 f"/boot/System.map-{release}": "ffffffff81000000 T _text\n",
             },
-            scripts={"postinst": f"#!/bin/sh\nset -e\n[ \"$1\" != configure ] || depmod -a {release}\n"},
+            scripts={
+                "postinst": f'#!/bin/sh\nset -e\n[ "$1" != configure ] || depmod -a {release}\n',
+                "postrm": MODULES_POST_REMOVE.format(release=release),
+            },
         ),
         Deb(
             name=f"linux-image-{release}",
@@ -224,7 +232,10 @@ def packages(release: str, abi: str, upload: str, sources: Path) -> list[Deb]:
             source="linux",
             files={f"/usr/src/linux-headers-{release}": flavour},
             links={f"{modules}/build": f"/usr/src/linux-headers-{release}"},
-            relations={"Depends": f"{common} (= {version}), libc6, libelf1t64, libssl3t64, zlib1g", "Provides": "linux-headers"},
+            relations={
+                "Depends": f"{common} (= {version}), libc6, libelf1t64, libssl3t64, zlib1g",
+                "Provides": "linux-headers",
+            },
             scripts={"postinst": HEADERS_POST_INSTALL.format(release=release)},
         ),
     ]

@@ -11,17 +11,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-WANTED = (
-    # Docker
-    "docker.io docker-cli docker-buildx containerd runc apparmor git xz-utils pigz"
-    # building modules
-    " dkms gcc make libc6-dev build-essential fakeroot linux-libc-dev libelf-dev patch mokutil"
-    # Python
-    " python3-venv python3-pip python3-debian python3-docker python3-requests python3-yaml python3-packaging"
-    # tools
-    " curl wget gnupg ca-certificates jq rsync unzip bzip2 acl pciutils openssl busybox-static apt-transport-https"
-    " unattended-upgrades python3-apt libcap2-bin nftables chrony logrotate haproxy"
-).split()
+WANTED = {
+    "Docker": "docker.io docker-cli docker-buildx containerd runc apparmor git xz-utils pigz",
+    "building modules": "dkms gcc make libc6-dev build-essential fakeroot linux-libc-dev libelf-dev patch mokutil",
+    "Python": "python3-venv python3-pip python3-debian python3-docker python3-requests python3-yaml python3-packaging",
+    "tools": "curl wget gnupg ca-certificates jq rsync unzip bzip2 acl pciutils openssl busybox-static apt-transport-https",
+    "server": "unattended-upgrades python3-apt libcap2-bin nftables chrony logrotate haproxy",
+}
+"""Debian packages by what they are for; names separated by blanks."""
 
 
 def main() -> None:
@@ -39,7 +36,15 @@ def main() -> None:
         "-o",
         "Debug::NoLocking=true",
     ]
-    command = ["apt-get", *options, "install", "--no-install-recommends", "--yes", "--reinstall", *WANTED]
+    command = [
+        "apt-get",
+        *options,
+        "install",
+        "--no-install-recommends",
+        "--yes",
+        "--reinstall",
+        *" ".join(WANTED.values()).split(),
+    ]
     with tempfile.TemporaryDirectory() as empty:
         # With an empty cache: what lies in the archive folder already is not listed. 'uri' name size hash.
         (Path(empty) / "partial").mkdir()

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from pack import deb, signing
+
 from ubuntu.repository import nvidia
 
 SUITE = "noble"

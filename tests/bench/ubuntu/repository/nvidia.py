@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pack.deb import Deb
@@ -141,7 +142,7 @@ def library(source: str, soname: str, driver: Driver) -> bytes:
     with tempfile.TemporaryDirectory() as name:
         target = Path(name) / "library.so"
         command = ["gcc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-s", "-fno-stack-protector", "-U_FORTIFY_SOURCE"]
-        command += [f"-DVERSION=\"{driver.version}\"", f"-DCUDA={driver.cuda}", f"-Wl,-soname,{soname}"]
+        command += [f'-DVERSION="{driver.version}"', f"-DCUDA={driver.cuda}", f"-Wl,-soname,{soname}"]
         subprocess.run([*command, "-o", str(target), str(USERSPACE / source)], check=True)
         return target.read_bytes()
 
@@ -170,7 +171,7 @@ def flavoured(driver: Driver, flavour: str) -> list[Deb]:
     """The packages that exist once per flavour."""
     suffix = f"{driver.branch}-server" + ("-open" if flavour == "open" else "")
     server = f"{driver.branch}-server"
-    common = {"section": "libs", "component": "restricted", "source": f"nvidia-graphics-drivers-{server}"}
+    package = partial(Deb, section="libs", component="restricted", source=f"nvidia-graphics-drivers-{server}")
     between = f"(>= {driver.version}), {{0}} (<= {driver.version}-1)"
 
     def near(name: str) -> str:
@@ -178,15 +179,14 @@ def flavoured(driver: Driver, flavour: str) -> list[Deb]:
 
     names = {"name": DKMS_NAME, "version": driver.version}
     return [
-        Deb(
+        package(
             name=f"nvidia-kernel-source-{suffix}",
             version=driver.full,
             summary="NVIDIA kernel source package",
             files=module_sources(driver, flavour),
             relations=alternatives("nvidia-kernel-source"),
-            **common,
         ),
-        Deb(
+        package(
             name=f"nvidia-dkms-{suffix}",
             version=driver.full,
             summary="NVIDIA DKMS package",
@@ -200,9 +200,8 @@ def flavoured(driver: Driver, flavour: str) -> list[Deb]:
                 "prerm": DKMS_PRE_REMOVE.format(**names),
                 "postrm": DKMS_POST_REMOVE.format(**names),
             },
-            **common,
         ),
-        Deb(
+        package(
             name=f"nvidia-headless-no-dkms-{suffix}",
             version=driver.full,
             summary="NVIDIA headless metapackage - no DKMS",
@@ -217,9 +216,8 @@ def flavoured(driver: Driver, flavour: str) -> list[Deb]:
                     ]
                 )
             },
-            **common,
         ),
-        Deb(
+        package(
             name=f"nvidia-headless-{suffix}",
             version=driver.full,
             summary="NVIDIA headless metapackage",
@@ -227,7 +225,6 @@ def flavoured(driver: Driver, flavour: str) -> list[Deb]:
                 "Depends": f"nvidia-headless-no-dkms-{suffix}, nvidia-dkms-{suffix}",
                 **alternatives("nvidia-headless"),
             },
-            **common,
         ),
     ]
 
@@ -236,7 +233,7 @@ def shared(driver: Driver) -> list[Deb]:
     """The packages that serve both flavours."""
     server = f"{driver.branch}-server"
     version = driver.version
-    common = {"section": "libs", "component": "restricted", "source": f"nvidia-graphics-drivers-{server}"}
+    package = partial(Deb, section="libs", component="restricted", source=f"nvidia-graphics-drivers-{server}")
     firmware = f"nvidia-firmware-{server}-{version}"
     libraries = {
         "libcuda.so": ("cuda.c", "libcuda.so.1"),
@@ -245,7 +242,7 @@ def shared(driver: Driver) -> list[Deb]:
         "libnvidia-nvvm.so": ("empty.c", "libnvidia-nvvm.so.4"),
     }
     return [
-        Deb(
+        package(
             name=firmware,
             version=driver.full,
             summary="Firmware files used by the kernel module",
@@ -253,9 +250,8 @@ def shared(driver: Driver) -> list[Deb]:
                 f"/lib/firmware/nvidia/{version}/{name}": f"stand-in of the test bench for {name} {version}\n"
                 for name in ("gsp_ga10x.bin", "gsp_tu10x.bin")
             },
-            **common,
         ),
-        Deb(
+        package(
             name=f"nvidia-kernel-common-{server}",
             version=driver.full,
             summary="Shared files used with the kernel module",
@@ -269,9 +265,8 @@ def shared(driver: Driver) -> list[Deb]:
                 "Conflicts": "nvidia-kernel-common",
                 "Replaces": "nvidia-kernel-common",
             },
-            **common,
         ),
-        Deb(
+        package(
             name=f"nvidia-utils-{server}",
             version=driver.full,
             summary="NVIDIA Server Driver support binaries",
@@ -282,9 +277,8 @@ def shared(driver: Driver) -> list[Deb]:
                 "Conflicts": "nvidia-utils, nvidia-smi",
                 "Replaces": "nvidia-utils, nvidia-smi",
             },
-            **common,
         ),
-        Deb(
+        package(
             name=f"nvidia-compute-utils-{server}",
             version=driver.full,
             summary="NVIDIA compute utilities",
@@ -297,9 +291,8 @@ def shared(driver: Driver) -> list[Deb]:
                 "Replaces": "nvidia-compute-utils, nvidia-persistenced",
             },
             scripts={"postinst": PERSISTENCED_POST_INSTALL},
-            **common,
         ),
-        Deb(
+        package(
             name=f"libnvidia-compute-{server}",
             version=driver.full,
             summary="NVIDIA libcompute package",
@@ -323,9 +316,8 @@ def shared(driver: Driver) -> list[Deb]:
                 "Replaces": "libnvidia-compute, nvidia-opencl-icd",
             },
             scripts={"postinst": LDCONFIG, "postrm": LDCONFIG},
-            **common,
         ),
-        Deb(
+        package(
             name=f"libnvidia-cfg1-{server}",
             version=driver.full,
             summary="NVIDIA binary OpenGL/GLX configuration library",
@@ -333,7 +325,6 @@ def shared(driver: Driver) -> list[Deb]:
             links={f"{LIBRARIES}/libnvidia-cfg.so.1": f"libnvidia-cfg.so.{version}"},
             relations={"Depends": "libc6", **alternatives("libnvidia-cfg1-any")},
             scripts={"postinst": LDCONFIG, "postrm": LDCONFIG},
-            **common,
         ),
         Deb(
             name=f"nvidia-fabricmanager-{driver.branch}",

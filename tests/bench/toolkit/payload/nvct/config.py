@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
+
+import tomllib
 
 PATH = Path("/etc/nvidia-container-runtime/config.toml")
 DEFAULT = """#accept-nvidia-visible-devices-as-volume-mounts = false

@@ -38,7 +38,9 @@ def info(text: str) -> None:
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="nvidia-ctk", allow_abbrev=False)
-    parser.add_argument("--version", "-v", action="version", version=f"NVIDIA Container Toolkit CLI version {VERSION}\ncommit: stand-in")
+    parser.add_argument(
+        "--version", "-v", action="version", version=f"NVIDIA Container Toolkit CLI version {VERSION}\ncommit: stand-in"
+    )
     parser.add_argument("--quiet", "-q", action="store_true")
     parser.add_argument("--debug", action="store_true")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -119,6 +121,8 @@ def generate_cdi(options: argparse.Namespace) -> None:
         raise Failure(f"{failed}ERROR_LIBRARY_NOT_FOUND") from error
     except driver.DriverError as error:
         raise Failure(failed + NVML_WORDS.get(str(error), str(error))) from error
+    if any(gpu.state == "lost" for gpu in found.gpus):
+        raise Failure("failed to generate CDI spec: failed to create device CDI specs: GPU is lost")
     spec = cdi.specification(found)
     text = (json.dumps(spec, indent=2) if options.format == "json" else "---\n" + cdi.yaml(spec)) + "\n"
     if not options.output:

@@ -71,8 +71,6 @@ def requirements(env: dict[str, str]) -> list[str]:
     return [value for key, value in sorted(env.items()) if key.startswith("NVIDIA_REQUIRE_") and value]
 
 
-
-
 def command(state: dict[str, Any], spec: dict[str, Any], settings: dict[str, Any]) -> list[str] | None:
     """The nvidia-container-cli command for a container, None when there is nothing to do. Raises Failure."""
     env = environment(spec)
@@ -80,7 +78,9 @@ def command(state: dict[str, Any], spec: dict[str, Any], settings: dict[str, Any
     if wanted is None:
         return None
     cli = settings["nvidia-container-cli"]
-    path = cli.get("path") or shutil.which("nvidia-container-cli", path=os.environ.get("PATH") or "/usr/sbin:/usr/bin:/sbin:/bin")
+    path = cli.get("path") or shutil.which(
+        "nvidia-container-cli", path=os.environ.get("PATH") or "/usr/sbin:/usr/bin:/sbin:/bin"
+    )
     if not path:
         raise Failure('exec: "nvidia-container-cli": executable file not found in $PATH')
     words = [path]
@@ -117,4 +117,4 @@ def main() -> int:
     if told is None:
         return 0
     print("Auto-detected mode as 'legacy'", file=sys.stderr, flush=True)
-    os.execve(told[0], told, {**os.environ, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"})
+    return os.execve(told[0], told, {**os.environ, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"})

@@ -111,6 +111,6 @@ def main() -> int:
             if modify(spec, settings["mode"]):
                 path.write_text(json.dumps(spec), encoding="utf-8")
     except Failure as error:
-        print(f"{error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return 1
-    os.execv(runtime, [runtime, *words])
+    return os.execv(runtime, [runtime, *words])

@@ -510,3 +510,51 @@ async def test_reload_drops_no_stream() -> None:
         _code, events, _headers = await running
         assert (text_of(events), events[-1]) == ("abcdef", "[DONE]")
         assert 'engine_ready{engine="one"' not in (await caller.get("/metrics"))[1]
+
+
+async def test_a_caller_that_reads_nothing_is_bounded_by_the_total_time() -> None:
+    """The engine sends more than the sockets between hold; the caller reads nothing."""
+    timers = {"ttft_s": 1, "idle_s": 1, "total_s": 0.6}
+    big = [chunk(content="x" * 100_000)] * 200
+    async with engine(FakeOpenAI) as lpu, proxy(entry("lpu", lpu), timeouts=timers) as caller:
+        lpu.script.append(stream_of(*big, then="hang"))
+        host, port = caller.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        body = json.dumps({"messages": [{"role": "user", "content": "a"}], "stream": True}).encode()
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        await asyncio.wait_for(lpu.left.wait(), 3)
+        for _ in range(100):
+            if not caller.proxy.service.in_flight:
+                break
+            await asyncio.sleep(0.05)
+        assert caller.proxy.service.in_flight == 0
+        writer.close()
+        del reader
+
+
+async def test_a_limit_that_was_reloaded_holds() -> None:
+    from fake_engines import loaded
+
+    async with engine(FakeOpenAI) as lpu, proxy(entry("lpu", lpu)) as caller:
+        assert (await caller.infer("a" * 3000))[0] == 200
+        await caller.proxy.swap(loaded({"engines": [entry("lpu", lpu)], "limits": {"request_bytes": 1024}}))
+        assert (await caller.infer("a" * 3000))[0] == 413
+
+        async def pieces() -> Any:
+            for _ in range(4):
+                yield b" " * 500
+
+        async with caller.session.post(caller.url + "/infer", data=pieces()) as response:
+            assert response.status == 413
+
+
+async def test_a_drain_finishes_streams() -> None:
+    async with engine(FakeOpenAI) as lpu, proxy(entry("lpu", lpu)) as caller:
+        lpu.script.append(chat_ok(*"abcdef", delay=0.1))
+        running = asyncio.create_task(caller.stream())
+        await asyncio.wait_for(lpu.asked.wait(), 1)
+        await caller.proxy.drain()
+        assert caller.proxy.service.in_flight == 0
+        assert (await caller.get("/readyz"))[0] == 503
+        _code, events, _headers = await running
+        assert (text_of(events), events[-1]) == ("abcdef", "[DONE]")

@@ -23,6 +23,8 @@ import pytest
 from conftest import ROOT
 from fake_engines import proxy, text_of
 
+pytestmark = pytest.mark.slow
+
 IMAGE = "registry.bench.test:5000/nvidia/tritonserver"
 LABEL = "inferack.bench=proxy-tests"
 SLOW = {"timeouts": {"connect_s": 5, "ttft_s": 20, "idle_s": 20, "answer_s": 20, "total_s": 30}, "health": {"interval_s": 0.3, "timeout_s": 15}}

@@ -49,18 +49,19 @@ async def serve(options: argparse.Namespace, loaded: Loaded, redact: Redactor) -
     host, port = address(options.listen, loaded)
     proxy = Proxy(loaded, redact, options.release)
     # A caller that leaves cancels the handler, and that cancels the engine's work.
-    runner = web.AppRunner(
-        proxy.application(), handler_cancellation=True, access_log=None, shutdown_timeout=loaded.config.drain_s
-    )
+    runner = web.AppRunner(proxy.application(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     seconds = systemd.watchdog_s()
     # Until the very end: a drain may take longer than systemd waits for a sign of life.
     alive = None if seconds is None else asyncio.create_task(systemd.keep_alive(seconds))
     try:
-        await web.TCPSite(runner, host, port, backlog=1024, reuse_address=True).start()
+        site = web.TCPSite(runner, host, port, backlog=1024, reuse_address=True)
+        await site.start()
         host, port = runner.addresses[0][:2]
         _log.info("listening", extra={"fields": {"event": "started", "host": host, "port": port, "version": __version__}})
         await _until_stopped(options, proxy)
+        await site.stop()
+        await proxy.drain()
     finally:
         await runner.cleanup()
         if alive is not None:
@@ -78,7 +79,6 @@ async def _until_stopped(options: argparse.Namespace, proxy: Proxy) -> None:
     systemd.notify("READY=1")
     await stop.wait()
     systemd.notify("STOPPING=1")
-    proxy.draining = True
     _log.info("stopping", extra={"fields": {"event": "stopping"}})
     reloads.cancel()
 

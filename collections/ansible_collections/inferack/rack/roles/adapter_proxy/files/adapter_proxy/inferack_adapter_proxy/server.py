@@ -16,7 +16,7 @@ from aiohttp import web
 from . import __version__, requests
 from .config import Loaded
 from .engines.base import Answer, estimate
-from .faults import CallerFault, EngineFault, ProxyFault
+from .faults import CallerFault, ProxyFault
 from .logs import Redactor
 from .metrics import CONTENT_TYPE, Metrics
 from .routing import Candidate
@@ -71,7 +71,7 @@ class Proxy:
 
     def application(self) -> web.Application:
         """The aiohttp application; run it with `handler_cancellation=True`."""
-        app = web.Application(client_max_size=self._loaded.config.limits.request_bytes, middlewares=[self._around])
+        app = web.Application(client_max_size=0, middlewares=[self._around])
         app.router.add_post("/infer", self.infer)
         app.router.add_post("/v1/chat/completions", self.chat)
         app.router.add_get("/v1/models", self.models)
@@ -97,11 +97,20 @@ class Proxy:
         """Put another configuration to work; the old one ends when its last request has."""
         self.redact.know(loaded.keys.values())
         old = self.service
+        logging.getLogger().setLevel(loaded.config.log.level.upper())
         self._service = Service(loaded, self.metrics)
         self._service.start()
         task = asyncio.create_task(self._retire(old))
         self._old.add(task)
         task.add_done_callback(self._old.discard)
+
+    async def drain(self) -> None:
+        """Wait for the requests in progress, as long as the configuration allows."""
+        self.draining = True
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + self.service.config.drain_s
+        while (self.service.in_flight or self._old) and loop.time() < give_up_at:
+            await asyncio.sleep(0.05)
 
     async def _retire(self, service: Service) -> None:
         try:
@@ -135,9 +144,6 @@ class Proxy:
             return await handler(request)
         except ProxyFault as error:
             fault: ProxyFault = error
-        except web.HTTPRequestEntityTooLarge:
-            limit = self._loaded.config.limits.request_bytes
-            fault = CallerFault(413, "request_too_large", f"the body is larger than {limit} bytes")
         except web.HTTPNotFound:
             fault = CallerFault(404, "not_found", f"there is no {request.path}")
         except web.HTTPMethodNotAllowed as error:
@@ -152,6 +158,8 @@ class Proxy:
             _log.exception("a fault of the proxy's own", extra={"fields": {"event": "bug", "trace_id": turn.trace.trace_id}})
             fault = ProxyFault(500, "internal_error", "the proxy failed; its log has the reason under the trace id")
         turn.record.code = fault.code
+        if turn.record.committed and request.transport is not None:
+            request.transport.abort()  # a second status cannot follow the first
         return self._error(fault, turn.trace)
 
     def _error(self, fault: ProxyFault, trace: Trace) -> web.Response:
@@ -166,6 +174,9 @@ class Proxy:
 
     async def _headers(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers["Server"] = "inferack-adapter-proxy"
+        if self.draining:
+            response.headers["Connection"] = "close"
+            response.force_close()
         turn: Optional[Turn] = request.get(_TURN)
         if turn is None:
             return
@@ -219,7 +230,7 @@ class Proxy:
         began = time.perf_counter()
         turn: Turn = request[_TURN]
         record, trace, service = turn.record, turn.trace, turn.service
-        wanted = requests.infer(requests.json_object(await request.read()))
+        wanted = requests.infer(requests.json_object(await self._body(request, service.config.limits.request_bytes)))
         name = self._resolve(service, wanted.model, record)
         candidate, answer = await service.complete(name, wanted.ask(trace), record)
         record.usage = answer.usage or estimate(wanted.text, answer.text)
@@ -237,6 +248,20 @@ class Proxy:
             }
         )
 
+    async def _body(self, request: web.Request, limit: int) -> bytes:
+        """The request's body. The limit is the configuration's that the request began with, not the application's."""
+        fault = CallerFault(413, "request_too_large", f"the body is larger than {limit} bytes")
+        if (request.content_length or 0) > limit:
+            raise fault
+        parts: list[bytes] = []
+        size = 0
+        async for part in request.content.iter_any():
+            size += len(part)
+            if size > limit:
+                raise fault
+            parts.append(part)
+        return b"".join(parts)
+
     def _resolve(self, service: Service, model: Optional[str], record: Record) -> str:
         name = service.router.resolve(model)
         record.model = name
@@ -247,7 +272,7 @@ class Proxy:
         """POST /v1/chat/completions."""
         turn: Turn = request[_TURN]
         record, trace, service = turn.record, turn.trace, turn.service
-        wanted = requests.chat(requests.json_object(await request.read()))
+        wanted = requests.chat(requests.json_object(await self._body(request, service.config.limits.request_bytes)))
         name = self._resolve(service, wanted.model, record)
         record.stream = wanted.stream
         if not wanted.stream:
@@ -259,12 +284,7 @@ class Proxy:
         async def once(candidate: Candidate, total_at: float) -> web.StreamResponse:
             return await relay(service, writer, candidate, total_at, self.redact)
 
-        try:
-            return await service.attempt(name, record, once)
-        except (EngineFault, ProxyFault):
-            if writer.response is not None:
-                raise RuntimeError("a committed stream must not raise") from None
-            raise
+        return await service.attempt(name, record, once)
 
     def _completion(self, answer: Answer, name: str, trace: Trace, wanted: requests.ChatRequest) -> dict[str, Any]:
         """A chat completion: the engine's own with the public model name, or one made from the text."""

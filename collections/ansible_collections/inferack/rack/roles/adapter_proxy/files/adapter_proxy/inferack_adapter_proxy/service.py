@@ -27,6 +27,8 @@ class Record:
     route: str = ""
     engine: str = ""
     stream: bool = False
+    #: Status and headers of a stream have been sent.
+    committed: bool = False
     attempts: int = 0
     timed_out: str = ""
     #: The error's code, empty when all went well.

@@ -22,6 +22,8 @@ from .sse import DONE, event
 from .trace import Trace
 from .watchdog import Watchdog
 
+#: How long a caller may take for the last event of a stream that was cut, seconds.
+FAREWELL_S = 2.0
 HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
@@ -39,7 +41,6 @@ class Writer:
         self.name = name
         self.trace = trace
         self.record = record
-        self.response: Optional[web.StreamResponse] = None
         self._id = f"chatcmpl-{trace.trace_id}"
         self._created = int(time.time())
         self._usage: Optional[Usage] = None
@@ -96,8 +97,8 @@ class Writer:
     async def begin(self) -> web.StreamResponse:
         """Commit: send status and headers."""
         response = web.StreamResponse(status=200, headers=HEADERS)
+        self.record.committed = True
         await response.prepare(self.request)
-        self.response = response
         return response
 
     async def end(self, response: web.StreamResponse) -> None:
@@ -120,9 +121,20 @@ class Writer:
         await response.write_eof()
 
     async def interrupted(self, response: web.StreamResponse, fault: ProxyFault) -> None:
-        """The closing event of an answer that was cut; there is no `[DONE]`."""
-        await response.write(event(orjson.dumps(fault.body(self.trace.trace_id))))
-        await response.write_eof()
+        """The closing event of an answer that was cut; there is no `[DONE]`.
+
+        A caller that reads nothing any more does not get it: the connection is closed.
+        """
+
+        async def write() -> None:
+            await response.write(event(orjson.dumps(fault.body(self.trace.trace_id))))
+            await response.write_eof()
+
+        try:
+            await asyncio.wait_for(write(), FAREWELL_S)
+        except asyncio.TimeoutError:
+            if self.request.transport is not None:
+                self.request.transport.abort()
 
 
 async def relay(service: Service, writer: Writer, candidate: Candidate, total_at: float, redact: Any) -> web.StreamResponse:
@@ -134,38 +146,38 @@ async def relay(service: Service, writer: Writer, candidate: Candidate, total_at
     held: list[Piece] = []
     response: Optional[web.StreamResponse] = None
     try:
-        try:
-            with Watchdog(state.name, total_at) as dog:
-                dog.arm("ttft", state.timeouts.ttft_s)
-                async for piece in pieces:
-                    if response is None:
-                        held.append(piece)
-                        if not piece.content:
-                            continue
-                        dog.rest()
-                        record.first_content_s = loop.time()
-                        response = await writer.begin()
-                        data = b"".join(map(writer.data, held))
-                        held.clear()
-                    else:
-                        data = writer.data(piece)
-                    if data:
-                        dog.rest()
-                        await response.write(data)
-                    dog.arm("idle", state.timeouts.idle_s)
-        except EngineFault as fault:
-            if response is None:
-                raise
-            service.note(candidate, fault, record)
-            service.metrics.interrupted.labels(state.name).inc()
-            record.code = "interrupted"
-            message = redact(f"interrupted: {fault.message}")
-            await writer.interrupted(response, ProxyFault(fault.status, "interrupted", message, engine=state.name))
-            return response
-        if response is None:  # a whole answer without any content
-            response = await writer.begin()
-            await response.write(b"".join(map(writer.data, held)))
-        await writer.end(response)
+        with Watchdog(state.name, total_at) as dog:
+            dog.arm("ttft", state.timeouts.ttft_s)
+            async for piece in pieces:
+                if response is None:
+                    held.append(piece)
+                    if not piece.content:
+                        continue
+                    dog.rest()
+                    record.first_content_s = loop.time()
+                    response = await writer.begin()
+                    data = b"".join(map(writer.data, held))
+                    held.clear()
+                else:
+                    data = writer.data(piece)
+                if data:
+                    dog.rest()
+                    await response.write(data)
+                dog.arm("idle", state.timeouts.idle_s)
+            dog.rest()
+            if response is None:  # a whole answer without any content
+                response = await writer.begin()
+                await response.write(b"".join(map(writer.data, held)))
+            await writer.end(response)
+        return response
+    except EngineFault as fault:
+        if response is None:
+            raise
+        service.note(candidate, fault, record)
+        service.metrics.interrupted.labels(state.name).inc()
+        record.code = "interrupted"
+        message = redact(f"interrupted: {fault.message}")
+        await writer.interrupted(response, ProxyFault(fault.status, "interrupted", message, engine=state.name))
         return response
     finally:
         await pieces.aclose()  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ from inferack_adapter_proxy.server import Proxy
 from inferack_adapter_proxy.sse import SseParser
 
 Behaviour = Callable[["FakeEngine", web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
-KEY = "sk-secret-Key/with\"quote-0123456789"
+KEY = 'sk-secret-Key/with"quote-0123456789'
 
 
 class FakeEngine:
@@ -115,7 +115,9 @@ def finish(reason: str = "stop") -> bytes:
 
 
 def usage_event() -> bytes:
-    return sse({"id": "c1", "model": "m", "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}})
+    return sse(
+        {"id": "c1", "model": "m", "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}}
+    )
 
 
 def sse(data: Any) -> bytes:
@@ -147,7 +149,9 @@ def chat_ok(*texts: str, usage: bool = True, delay: float = 0.0) -> Behaviour:
     return behave
 
 
-async def streamed(request: web.Request, parts: list[bytes], delay: float = 0.0, kind: str = "text/event-stream") -> web.StreamResponse:
+async def streamed(
+    request: web.Request, parts: list[bytes], delay: float = 0.0, kind: str = "text/event-stream"
+) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": kind})
     await response.prepare(request)
     for part in parts:
@@ -334,7 +338,9 @@ def loaded(config: dict[str, Any], keys: dict[str, str] | None = None) -> Loaded
 
 
 @contextlib.asynccontextmanager
-async def proxy(*engines: dict[str, Any], keys: dict[str, str] | None = None, ready: bool = True, **config: Any) -> AsyncIterator[Caller]:
+async def proxy(
+    *engines: dict[str, Any], keys: dict[str, str] | None = None, ready: bool = True, **config: Any
+) -> AsyncIterator[Caller]:
     """A proxy with these engines, and its caller."""
     redact = Redactor()
     made = Proxy(loaded({"engines": list(engines), **config}, keys), redact)

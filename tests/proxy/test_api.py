@@ -120,7 +120,11 @@ async def test_triton_refuses_what_it_cannot_honour(fields: dict[str, object], p
         before = len(gpu.bodies)
         code, body, _headers = await caller.chat(**fields)
         assert code == 400
-        assert (body["error"]["code"], body["error"]["param"], body["error"]["engine"]) == ("unsupported_parameter", param, "gpu")
+        assert (body["error"]["code"], body["error"]["param"], body["error"]["engine"]) == (
+            "unsupported_parameter",
+            param,
+            "gpu",
+        )
         assert len(gpu.bodies) == before
 
 
@@ -145,7 +149,12 @@ async def test_triton_refuses_what_it_cannot_honour(fields: dict[str, object], p
         ("/v1/chat/completions", b'{"messages": []}', "invalid_request", "messages"),
         ("/v1/chat/completions", b'{"messages": ["a"]}', "invalid_request", "messages[0]"),
         ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": 1}]}', "invalid_request", "messages[0].content"),
-        ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "a"}], "stream": "yes"}', "invalid_request", "stream"),
+        (
+            "/v1/chat/completions",
+            b'{"messages": [{"role": "user", "content": "a"}], "stream": "yes"}',
+            "invalid_request",
+            "stream",
+        ),
         (
             "/v1/chat/completions",
             b'{"messages": [{"role": "user", "content": "a"}], "stream_options": {}}',

@@ -42,7 +42,9 @@ def test_base_urls(raw: str, root: str) -> None:
     assert normalise_base_url(raw) == root
 
 
-@pytest.mark.parametrize("raw", ["", "h:8000", "ftp://h", "http://", "http://h:x", "http://h:70000", "http://h?key=1", "http://h#a"])
+@pytest.mark.parametrize(
+    "raw", ["", "h:8000", "ftp://h", "http://", "http://h:x", "http://h:70000", "http://h?key=1", "http://h#a"]
+)
 def test_base_urls_that_are_none(raw: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         normalise_base_url(raw)
@@ -74,7 +76,11 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("unknown adapter", {"engines": [{**ENGINE, "adapter": "vllm"}]}, "unknown adapter 'vllm'; known are openai, triton"),
     ("adapter as a path", {"engines": [{**ENGINE, "adapter": "../x"}]}, "unknown adapter '../x'"),
     ("base is no adapter", {"engines": [{**ENGINE, "adapter": "base"}]}, "unknown adapter 'base'"),
-    ("unknown class", {"engines": [{**ENGINE, "class": "quick"}]}, "engines[0].class: Input should be 'latency' or 'throughput'"),
+    (
+        "unknown class",
+        {"engines": [{**ENGINE, "class": "quick"}]},
+        "engines[0].class: Input should be 'latency' or 'throughput'",
+    ),
     ("no models", {"engines": [{**ENGINE, "models": []}]}, "engines[0].models: List should have at least 1 item"),
     ("unknown option", {"engines": [{**ENGINE, "options": {"x": 1}}]}, "engines[0]"),
     (
@@ -202,7 +208,10 @@ def test_the_service_reloads_and_stops(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("w") as out:
         service = subprocess.Popen(
-            [*COMMAND, "--config", str(config), "--listen", "127.0.0.1:0", "--release", "r1"], env=ENVIRONMENT, stdout=out, stderr=out
+            [*COMMAND, "--config", str(config), "--listen", "127.0.0.1:0", "--release", "r1"],
+            env=ENVIRONMENT,
+            stdout=out,
+            stderr=out,
         )
     try:
 

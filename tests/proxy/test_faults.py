@@ -272,7 +272,9 @@ async def test_an_error_in_the_middle_of_generate_stream() -> None:
 
 async def test_tritons_500_is_not_repeated_blindly_and_opens_no_breaker() -> None:
     async with engine(FakeTriton) as gpu:
-        async with proxy(entry("gpu", gpu, options={"canary": ""}), retries={"delays_s": [0.01]}, breaker={"failures": 1}) as caller:
+        async with proxy(
+            entry("gpu", gpu, options={"canary": ""}), retries={"delays_s": [0.01]}, breaker={"failures": 1}
+        ) as caller:
             gpu.script.append(status(500, {"error": "bad shape"}))
             assert (await caller.infer())[0] == 502
             assert len(gpu.bodies) == 1
@@ -418,9 +420,7 @@ async def test_a_caller_that_leaves_before_the_answer_cancels_the_engine(streami
         lpu.script.append(hang)
         body = {"messages": [{"role": "user", "content": "a"}], "stream": streaming}
         with pytest.raises(asyncio.TimeoutError):
-            await caller.session.post(
-                caller.url + "/v1/chat/completions", json=body, timeout=aiohttp.ClientTimeout(total=0.15)
-            )
+            await caller.session.post(caller.url + "/v1/chat/completions", json=body, timeout=aiohttp.ClientTimeout(total=0.15))
         await asyncio.wait_for(lpu.left.wait(), 1)
         await asyncio.sleep(0.05)
         text = (await caller.get("/metrics"))[1]
@@ -468,7 +468,9 @@ async def test_an_idle_connection_that_the_engine_closed_is_replaced_once() -> N
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                length = next((int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
+                length = next(
+                    (int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0
+                )
                 await reader.readexactly(length)
                 if served[number] == 1:
                     return

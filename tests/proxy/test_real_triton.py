@@ -27,7 +27,10 @@ pytestmark = pytest.mark.slow
 
 IMAGE = "registry.bench.test:5000/nvidia/tritonserver"
 LABEL = "inferack.bench=proxy-tests"
-SLOW = {"timeouts": {"connect_s": 5, "ttft_s": 20, "idle_s": 20, "answer_s": 20, "total_s": 30}, "health": {"interval_s": 0.3, "timeout_s": 15}}
+SLOW = {
+    "timeouts": {"connect_s": 5, "ttft_s": 20, "idle_s": 20, "answer_s": 20, "total_s": 30},
+    "health": {"interval_s": 0.3, "timeout_s": 15},
+}
 
 CONFIG = """
 name: "{name}"

@@ -118,7 +118,12 @@ async def test_no_prompt_and_no_answer_in_the_log(root_logger: logging.Logger) -
 
 async def test_callers_headers_do_not_reach_the_engine() -> None:
     async with engine(FakeOpenAI) as lpu, proxy(entry("lpu", lpu), keys={"lpu": KEY}) as caller:
-        headers = {"Authorization": "Bearer of-the-caller", "Cookie": "a=b", "X-Forwarded-For": "1.2.3.4", "Accept-Encoding": "br"}
+        headers = {
+            "Authorization": "Bearer of-the-caller",
+            "Cookie": "a=b",
+            "X-Forwarded-For": "1.2.3.4",
+            "Accept-Encoding": "br",
+        }
         code, _body, _headers = await caller.post("/infer", {"text": "a"}, **headers)
         assert code == 200
         sent = {name.lower() for name in lpu.headers[-1]}

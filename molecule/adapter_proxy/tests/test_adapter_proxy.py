@@ -119,7 +119,11 @@ def test_chat_streams(host) -> None:
 
 
 def test_wrong_requests_are_told_so(host) -> None:
-    for body, status, code in (("{", 400, "invalid_json"), ({}, 400, "missing_text"), ({"text": "a", "model": "x"}, 404, "model_not_found")):
+    for body, status, code in (
+        ("{", 400, "invalid_json"),
+        ({}, 400, "missing_text"),
+        ({"text": "a", "model": "x"}, 404, "model_not_found"),
+    ):
         answered, text, headers = ask(host, "/infer", body)
         error = json.loads(text)["error"]
         assert (answered, error["code"]) == (status, code)
@@ -179,7 +183,10 @@ def test_it_comes_back_after_a_kill(host) -> None:
         host.check_output(f"kill -KILL {before}")
     give_up_at = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < give_up_at:
-        if main_pid(host) not in ("0", before) and host.run("python3 -c %s %s", ASK, json.dumps([URL + "/healthz", None, {}])).rc == 0:
+        if (
+            main_pid(host) not in ("0", before)
+            and host.run("python3 -c %s %s", ASK, json.dumps([URL + "/healthz", None, {}])).rc == 0
+        ):
             return
         time.sleep(1)
     pytest.fail(journal(host))

@@ -58,7 +58,11 @@ def test_a_triton_node() -> None:
 def test_a_nim_node_and_its_model_from_the_images_name() -> None:
     node = {"inferack_engine": "nim", "nim_image": "registry.example.net:5000/nim/meta/llama-3.1-8b-instruct:1.8.4"}
     (engine,) = engines_of(a=node)
-    assert (engine["models"], engine["base_url"], engine["adapter"]) == (["meta/llama-3.1-8b-instruct"], "http://a:8000", "openai")
+    assert (engine["models"], engine["base_url"], engine["adapter"]) == (
+        ["meta/llama-3.1-8b-instruct"],
+        "http://a:8000",
+        "openai",
+    )
     (engine,) = engines_of(a={**node, "nim_models": ["other"], "nim_port": 9000})
     assert (engine["models"], engine["base_url"]) == (["other"], "http://a:9000")
     with pytest.raises(EnginesError, match="a: nim_models is empty"):

@@ -268,7 +268,7 @@ def ssh_command(one: Host, *words: str) -> list[str]:
     ]  # fmt: skip
 
 
-def wait_for_ssh(one: Host, timeout_s: float = 60.0) -> float:
+def wait_for_ssh(one: Host, timeout_s: float = 180.0) -> float:
     """Wait until the host lets the operator in; returns the seconds it took.
 
     Raises CommandFailed with the last answer and the container's log when it does not in `timeout_s`.
@@ -295,16 +295,15 @@ def shell(one: Host, script: str, check: bool = True) -> str:
     return docker("exec", "-i", one.container, "/bin/sh", "-eu", stdin=script, check=check)
 
 
-def reboot(one: Host) -> None:
-    """Reboot a node and wait until it is back."""
-    old = shell(one, "cat /proc/sys/kernel/random/boot_id")
+def reboot(one: Host, timeout_s: float = 180.0) -> None:
+    """Reboot a node and wait until it is back. Raises CommandFailed when it shows no new boot id in `timeout_s`."""
+    read_boot_id = ("exec", one.container, "cat", "/proc/sys/kernel/random/boot_id")
+    old = docker(*read_boot_id)
+    begin = time.monotonic()
     docker("exec", one.container, "systemctl", "reboot", check=False)
-    for _ in range(100):
+    while docker(*read_boot_id, check=False) in ("", old):
+        if time.monotonic() - begin > timeout_s:
+            raise CommandFailed(f"{one.name} did not come back in {timeout_s:.0f} s; see `docker logs {one.container}`")
         time.sleep(0.3)
-        try:
-            if docker("exec", one.container, "cat", "/proc/sys/kernel/random/boot_id") != old:
-                break
-        except CommandFailed:
-            continue
-    seconds = wait_for_ssh(one)
-    say(f"  {one.name}: rebooted, SSH after {seconds:.1f} s")
+    wait_for_ssh(one)
+    say(f"  {one.name}: rebooted, SSH after {time.monotonic() - begin:.1f} s")

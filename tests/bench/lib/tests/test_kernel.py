@@ -11,10 +11,12 @@ import pytest
 
 
 def cpio(*entries: tuple[str, bytes]) -> bytes:
-    """A cpio archive in the newc format."""
+    """A cpio archive in the newc format; a content that begins with -> is a symbolic link."""
     data = b""
     for name, content in (*entries, ("TRAILER!!!", b"")):
-        fields = [1, 0o100644, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name) + 1, 0]
+        mode = 0o120777 if content.startswith(b"->") else 0o100644
+        content = content[2:] if content.startswith(b"->") else content
+        fields = [1, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name) + 1, 0]
         head = b"070701" + b"".join(b"%08x" % field for field in fields) + name.encode() + b"\0"
         data += head + b"\0" * (-len(head) % 4) + content + b"\0" * (-len(content) % 4)
     return data
@@ -46,6 +48,22 @@ def test_image_packed_by_zstd(kernel, tmp_path):
     image = tmp_path / "initrd.img"
     image.write_bytes(EARLY + packed)
     assert "etc/modprobe.d/block.conf" in kernel.read_image(image)
+
+
+@pytest.mark.parametrize("target", [b"->/etc/alternatives/block", b"->../alternatives/block"], ids=["absolute", "relative"])
+def test_links_in_the_image_lead_to_their_content(kernel, tmp_path, target):
+    image = tmp_path / "initrd.img"
+    image.write_bytes(
+        cpio(
+            ("etc/modprobe.d/block.conf", target),
+            ("etc/alternatives/block", b"->/etc/nvidia/block.conf"),
+            ("etc/nvidia/block.conf", b"blacklist nouveau\n"),
+            ("etc/modprobe.d/dangling.conf", b"->/etc/nowhere"),
+        )
+    )
+    entries = kernel.read_image(image)
+    assert entries["etc/modprobe.d/block.conf"] == b"blacklist nouveau\n"
+    assert entries["etc/modprobe.d/dangling.conf"] == b""
 
 
 H100 = {"bus_id": "0000:07:00.0", "device_id": "2330", "subsystem_id": "16c1", "product": "NVIDIA H100 80GB HBM3"}

@@ -85,6 +85,7 @@ def rendered() -> dict[Path, str]:
 
 
 def main() -> int:
+    """Render, or compare with --check."""
     stale = {path: new for path, new in rendered().items() if not path.exists() or path.read_text() != new}
     if "--check" in sys.argv[1:]:
         for path in stale:

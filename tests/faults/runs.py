@@ -19,7 +19,10 @@ BENCH = ROOT / "tests/bench/bench"
 INVENTORY = ROOT / "inventories/bench"
 REPORT = ROOT / "reports/bench/report.json"
 RUN_TIMEOUT_S = 900
-RECAP = re.compile(r"^(?P<host>\S+)\s+: ok=(?P<ok>\d+)\s+changed=(?P<changed>\d+)\s+unreachable=(?P<unreachable>\d+)\s+failed=(?P<failed>\d+)", re.MULTILINE)
+RECAP = re.compile(
+    r"^(?P<host>\S+)\s+: ok=(?P<ok>\d+)\s+changed=(?P<changed>\d+)\s+unreachable=(?P<unreachable>\d+)\s+failed=(?P<failed>\d+)",
+    re.MULTILINE,
+)
 
 
 @dataclass
@@ -39,18 +42,24 @@ class Run:
         return {check["id"] for check in self.report["checks"] if check["node"] == name and check["status"] == "fail"}
 
 
-
 def playbook(name: str, *arguments: str) -> Run:
     REPORT.unlink(missing_ok=True)
     command = ["ansible-playbook", "-i", str(INVENTORY), str(ROOT / "playbooks" / name), *arguments]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=RUN_TIMEOUT_S, check=False)
-    recap = {match["host"]: {key: int(match[key]) for key in ("ok", "changed", "unreachable", "failed")} for match in RECAP.finditer(done.stdout)}
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=RUN_TIMEOUT_S, check=False
+    )
+    recap = {
+        match["host"]: {key: int(match[key]) for key in ("ok", "changed", "unreachable", "failed")}
+        for match in RECAP.finditer(done.stdout)
+    }
     report = json.loads(REPORT.read_text()) if REPORT.exists() else {}
     return Run(done.returncode, done.stdout, report, recap)
 
 
 def bench(*arguments: str) -> str:
-    done = subprocess.run([str(BENCH), *arguments], cwd=ROOT, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
+    done = subprocess.run(
+        [str(BENCH), *arguments], cwd=ROOT, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
+    )
     assert done.returncode == 0, f"bench {' '.join(arguments)}: {done.stdout}{done.stderr}"
     return done.stdout
 
@@ -58,7 +67,9 @@ def bench(*arguments: str) -> str:
 def on(node: str, command: str) -> subprocess.CompletedProcess[str]:
     """Runs a shell command as root in a node, past Ansible."""
     container = f"inferack-{os.environ.get('BENCH', '0')}-{node}"
-    return subprocess.run(["docker", "exec", container, "sh", "-c", command], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        ["docker", "exec", container, "sh", "-c", command], capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @contextmanager

@@ -57,7 +57,8 @@ def test_daemon_json_with_other_peoples_keys_or_empty_and_a_registry_that_refuse
             assert merged["runtimes"].items() >= value.items()
         else:
             assert merged[key] == value
-    assert "nvidia" in merged["runtimes"] and "nvidia" in filled["runtimes"]
+    assert "nvidia" in merged["runtimes"]
+    assert "nvidia" in filled["runtimes"]
     assert_failed(run, UBUNTU, "engine.registry", "registry.bench.test:5000")
     key = (ROOT / "tests/bench/services/registry_key").read_text().strip()
     assert key not in run.output and key not in json.dumps(run.report), "the key was printed"
@@ -84,7 +85,10 @@ def test_nouveau_back_and_versions_that_differ() -> None:
 
 def test_toolkit_missing_and_runtime_not_registered() -> None:
     on(DEBIAN, "apt-get remove -y nvidia-container-toolkit nvidia-container-toolkit-base")
-    on(OPENEULER, "python3 - <<'E'\nimport json\np='/etc/docker/daemon.json'\nd=json.load(open(p))\nd.pop('runtimes')\njson.dump(d, open(p,'w'))\nE\nsystemctl restart docker")
+    on(
+        OPENEULER,
+        "python3 - <<'E'\nimport json\np='/etc/docker/daemon.json'\nd=json.load(open(p))\nd.pop('runtimes')\njson.dump(d, open(p,'w'))\nE\nsystemctl restart docker",
+    )
     found = playbook("verify.yml")
     assert_failed(found, DEBIAN, "container.toolkit", "nvidia-container-toolkit")
     assert_failed(found, OPENEULER, "container.runtime", "nvidia")
@@ -101,14 +105,18 @@ def test_toolkit_missing_and_runtime_not_registered() -> None:
     ids=["model path wrong", "config invalid"],
 )
 def test_a_model_that_cannot_be_served(change: dict, check: str, words: list[str]) -> None:
-    listed = subprocess.run(["ansible-inventory", "-i", str(INVENTORY), "--host", DEBIAN], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["ansible-inventory", "-i", str(INVENTORY), "--host", DEBIAN], capture_output=True, text=True, check=True
+    )
     (model,) = json.loads(listed.stdout)["triton_models"]
     before = on(DEBIAN, "find / -xdev -name config.pbtxt -exec sha256sum {} +").stdout
     run = playbook("site.yml", "--tags", "triton,acceptance", "-e", json.dumps({"triton_models": [{**model, **change}]}))
     assert_failed(run, DEBIAN, check, *words)
     assert_accepted(run, UBUNTU)
     assert on(DEBIAN, "find / -xdev -name config.pbtxt -exec sha256sum {} +").stdout == before, "half-written"
-    assert on(DEBIAN, "curl -sf http://127.0.0.1:8000/v2/models/text_model/ready").returncode == 0, "what ran before must run on"
+    assert on(DEBIAN, "curl -sf http://127.0.0.1:8000/v2/models/text_model/ready").returncode == 0, (
+        "what ran before must run on"
+    )
 
 
 def test_engine_port_taken() -> None:
@@ -144,7 +152,10 @@ def test_no_headers_on_a_fresh_node_and_a_node_that_dies_half_way() -> None:
     assert (OPENEULER, "node.reachable") in failing, output[-6000:]
     assert (UBUNTU, "driver.headers") in failing, output[-6000:]
     nodes = {node["name"]: node for node in report["nodes"]}
-    assert nodes[DEBIAN]["accepted"] and not nodes[OPENEULER]["accepted"] and not nodes[UBUNTU]["accepted"]
-    assert "headers" in nodes[UBUNTU]["failure"] and "container_runtime" in nodes[OPENEULER]["failure"]
+    assert nodes[DEBIAN]["accepted"]
+    assert not nodes[OPENEULER]["accepted"]
+    assert not nodes[UBUNTU]["accepted"]
+    assert "headers" in nodes[UBUNTU]["failure"]
+    assert "container_runtime" in nodes[OPENEULER]["failure"]
     assert on(UBUNTU, "dpkg -l | grep -c nvidia-").stdout.strip() == "0", "the driver was touched without headers"
     assert_accepted(playbook("site.yml"), DEBIAN, UBUNTU, OPENEULER)

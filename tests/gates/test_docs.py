@@ -16,7 +16,11 @@ NOT_A_CHECK = re.compile(r"^(engine|driver|container|node)\.(name|kind|packages|
 
 def ids_in_code() -> set[str]:
     found: set[str] = set()
-    for path in [*COLLECTION.glob("plugins/**/*.py"), *COLLECTION.glob("roles/*/tasks/**/*.yml"), *COLLECTION.glob("playbooks/**/*.yml")]:
+    for path in [
+        *COLLECTION.glob("plugins/**/*.py"),
+        *COLLECTION.glob("roles/*/tasks/**/*.yml"),
+        *COLLECTION.glob("playbooks/**/*.yml"),
+    ]:
         for line in path.read_text().splitlines():
             if re.search(r"""(\bid\b|Check\(|check\(|_check|verdict|passed\(|failed\()""", line):
                 found.update(name for name in CHECK_ID.findall(line + "\n") if not NOT_A_CHECK.match(name))
@@ -24,7 +28,9 @@ def ids_in_code() -> set[str]:
 
 
 def test_variable_tables_are_rendered_from_the_specs() -> None:
-    done = subprocess.run([sys.executable, ROOT / "tools/render_docs.py", "--check"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools/render_docs.py", "--check"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

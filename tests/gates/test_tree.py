@@ -13,8 +13,16 @@ COLLECTION = "collections/ansible_collections/inferack/rack"
 
 
 def tracked() -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True)
-    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file() and not (ROOT / name).is_symlink()]
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return [
+        ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file() and not (ROOT / name).is_symlink()
+    ]
 
 
 FILES = tracked()
@@ -33,7 +41,12 @@ def texts(*, under: str = ""):
 
 def hits(pattern: str, *, under: str = "") -> list[str]:
     expression = re.compile(pattern, re.IGNORECASE)
-    return [f"{name}:{number}: {line.strip()}" for name, text in texts(under=under) for number, line in enumerate(text.splitlines(), 1) if expression.search(line)]
+    return [
+        f"{name}:{number}: {line.strip()}"
+        for name, text in texts(under=under)
+        for number, line in enumerate(text.splitlines(), 1)
+        if expression.search(line)
+    ]
 
 
 def test_there_are_files_to_look_at() -> None:
@@ -58,6 +71,10 @@ def test_never_committed(pattern: str) -> None:
 
 
 def test_ci_runs_the_readmes_test_command() -> None:
-    commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line.strip() and not line.startswith(("#", "set ", "cd "))]
+    commands = [
+        line
+        for line in (ROOT / ".ci/run").read_text().splitlines()
+        if line.strip() and not line.startswith(("#", "set ", "cd "))
+    ]
     assert commands == ["exec make test"]
     assert re.search(r"^make test$", (ROOT / "README.md").read_text(), re.MULTILINE)

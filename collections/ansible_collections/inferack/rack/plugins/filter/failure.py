@@ -13,4 +13,5 @@ class FilterModule:
     """Filter `failure`."""
 
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
+        """Filter functions by name."""
         return {"failure": failure}

@@ -63,7 +63,8 @@ def failure(result: dict[str, t.Any], role: str, task: str) -> dict[str, t.Any]:
     checks = item.get("checks") or result.get("checks") or []
     if any(check.get("status") == "fail" for check in checks):
         return {"role": role, "task": task, "sentence": _first_line(item.get("msg")), "checks": checks}
-    sentence = f"{role}: the task “{task}” failed: {cause(item).rstrip('.')}; mend that and run again, what is already right is skipped."
+    words = cause(item).rstrip(".")
+    sentence = f"{role}: the task “{task}” failed: {words}; mend that and run again, what is already right is skipped."
     check = {
         "id": "role.failed",
         "status": "fail",

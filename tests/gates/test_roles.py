@@ -69,7 +69,8 @@ def test_a_role_is_whole(role: Path) -> None:
     scenario = ROOT / "molecule" / role.name
     assert (scenario / "molecule.yml").is_file(), "no Molecule scenario"
     tests = list(scenario.glob("tests/test_*.py"))
-    assert tests and any("assert " in test.read_text() for test in tests), "the scenario asserts nothing"
+    assert tests, "the scenario has no tests"
+    assert all("assert " in test.read_text() for test in tests), "a test file asserts nothing"
 
 
 @pytest.mark.parametrize("role", ROLES, ids=ids(ROLES))

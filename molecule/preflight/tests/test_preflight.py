@@ -41,7 +41,7 @@ def state(host) -> str:
 
 @pytest.fixture
 def name(host) -> str:
-    return str(host.backend.host)
+    return host.check_output("hostname")
 
 
 def test_it_passes_and_changes_nothing(host, name: str, tmp_path: Path) -> None:

@@ -167,8 +167,13 @@ def test_keys_are_only_in_roots_file(host) -> None:
 
 
 def test_others_cannot_read_the_keys(host) -> None:
-    assert host.run(f"cat {SECRETS}").rc != 0
-    assert host.run(f"cat /run/{SERVICE}/secrets.json").rc != 0
+    with host.sudo():
+        for path in (SECRETS, f"/run/{SERVICE}/secrets.json"):
+            assert host.file(path).exists
+            result = host.run(f"runuser -u nobody -- cat {path}")
+            assert result.rc != 0
+            assert "Permission denied" in result.stderr
+        assert host.run(f"runuser -u inferack-proxy -- cat {SECRETS}").rc != 0, "not even the service reads root's file"
 
 
 def test_metrics_name_the_engines(host) -> None:

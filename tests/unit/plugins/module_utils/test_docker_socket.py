@@ -61,6 +61,8 @@ def test_logs_since_the_last_start(tmp_path: Path) -> None:
         assert docker.logs(path, "t", 50) == "one\ntwo\n"
         assert "since=1796043600.123456789" in seen[-1][1]
         assert "tail=50" in seen[-1][1]
+        docker.logs(path, "t", before_s=60)
+        assert "since=1796043540.123456789" in seen[-1][1]
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_a_restarting_container_is_given_up(looks: list[str], tmp_path: Path, mo
         "state",
         lambda self: _engine_wait._docker_socket.Container("t", "running", 1, next(restarts), "", "i"),
     )
-    monkeypatch.setattr(_engine_wait.Watch, "log", lambda self: NOT_LOADED)
+    monkeypatch.setattr(_engine_wait.Watch, "log", lambda self, restarts: NOT_LOADED)
     result, waited = _engine_wait.wait(TARGET, 60, 0.01, _engine_wait.Watch("t", "/nowhere"))
     assert waited < 5
     assert (result.state, result.checks[0].id, result.checks[0].subject) == (BROKEN, "engine.models", "model m")
@@ -139,3 +139,11 @@ def test_without_an_engine_nothing_is_explained(looks: list[str], tmp_path: Path
     looks.append(STARTING)
     result, _waited = _engine_wait.wait(TARGET, 0, 0.05, _engine_wait.Watch("t", str(tmp_path / "gone.sock")))
     assert [check.found for check in result.checks] == [STARTING]
+
+
+def test_a_container_that_ends_at_once_said_why_in_the_run_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {0.0: "", _engine_wait.RUN_BEFORE: NOT_LOADED}
+    monkeypatch.setattr(_engine_wait._docker_socket, "logs", lambda path, name, lines=0, before_s=0.0: said[before_s])
+    watch = _engine_wait.Watch("t", "/nowhere")
+    assert watch.log(restarts=0) == ""
+    assert watch.log(restarts=3) == NOT_LOADED

@@ -10,10 +10,12 @@ Runs on managed nodes: Python 3.9.
 from __future__ import annotations
 
 import base64
+import calendar
 import http.client
 import json
 import socket
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -163,23 +165,23 @@ def demultiplex(raw: bytes) -> str:
     return b"".join(pieces).decode(errors="replace")
 
 
-def logs(path: str, name: str, lines: int = 2000) -> str:
-    """The last lines a container wrote since it was last started, standard output and error together. Raises DockerError."""
+def logs(path: str, name: str, lines: int = 2000, before_s: float = 0.0) -> str:
+    """The last lines a container wrote since its last start, standard output and error together. Raises DockerError.
+
+    before_s: seconds before that start to include, for a container that ends as soon as it starts.
+    """
     started = json.loads(call(path, "GET", f"/containers/{quote(name)}/json")).get("State", {}).get("StartedAt", "")
     query = {"stdout": "1", "stderr": "1", "tail": str(lines)}
     if started and not started.startswith("0001"):
-        query["since"] = _seconds(started)
+        query["since"] = _since(started, before_s)
     return demultiplex(call(path, "GET", f"/containers/{quote(name)}/logs?{urlencode(query)}"))
 
 
-def _seconds(stamp: str) -> str:
-    """An RFC 3339 stamp of the engine as seconds since 1970 with nanoseconds, the form its `since` takes."""
-    import calendar
-    import time
-
+def _since(stamp: str, before_s: float) -> str:
+    """An RFC 3339 stamp of the engine, less some seconds, as seconds since 1970: the form its `since` takes."""
     whole, _point, rest = stamp.partition(".")
     seconds = calendar.timegm(time.strptime(whole.rstrip("Z")[:19], "%Y-%m-%dT%H:%M:%S"))
-    return f"{seconds}.{rest.rstrip('Z')[:9].ljust(9, '0')}"
+    return f"{seconds - int(before_s)}.{rest.rstrip('Z')[:9].ljust(9, '0')}"
 
 
 def has_image(path: str, image: str) -> bool:

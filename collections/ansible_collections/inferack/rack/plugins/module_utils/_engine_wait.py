@@ -17,6 +17,9 @@ from ansible_collections.inferack.rack.plugins.module_utils._engine_log import f
 #: A container that was restarted this often while we waited is not going to start.
 RESTARTS = 2
 
+#: How far back the run before the last start may lie, in seconds; Docker Engine waits up to a minute between two restarts.
+RUN_BEFORE = 180.0
+
 #: How many lines of a log go into a check's evidence.
 EVIDENCE = 12
 
@@ -35,10 +38,16 @@ class Watch:
         except _docker_socket.DockerError:
             return None
 
-    def log(self) -> str:
-        """What it wrote since its last start; empty when that cannot be read."""
+    def log(self, restarts: int = 0) -> str:
+        """What it wrote since its last start; empty when that cannot be read.
+
+        One that was restarted and has not said what is wrong yet said it in the run before.
+        """
         try:
-            return _docker_socket.logs(self.socket, self.name)
+            text = _docker_socket.logs(self.socket, self.name)
+            if restarts and first_error(text) is None:
+                text = _docker_socket.logs(self.socket, self.name, before_s=RUN_BEFORE)
+            return text
         except _docker_socket.DockerError:
             return ""
 
@@ -54,6 +63,8 @@ def describe(container: _docker_socket.Container) -> str:
         return f"container {container.name} ended with exit status {container.exit_code}" + (
             f" and was restarted {container.restarts} times" if container.restarts else ""
         )
+    if container.restarts:
+        return f"container {container.name} was restarted {container.restarts} times"
     if container.error:
         return f"container {container.name} could not be started: {container.error}"
     return f"container {container.name} is {container.status}"
@@ -111,7 +122,7 @@ def wait(
         container = watch.state() or container
         if container and (ended(container, restarts_before) or container.status == "restarting"):
             result.state = _endpoint.BROKEN
-        log = watch.log()
+        log = watch.log(container.restarts if container else 0)
         result.checks = explain(result.checks, container, log)
         if result.state == _endpoint.STARTING and result.checks[0].id != "engine.ready" and first_error(log):
             result.state = _endpoint.BROKEN

@@ -159,11 +159,14 @@ for file in /etc/modprobe.d/* /usr/lib/modprobe.d/* /lib/modprobe.d/* /etc/dracu
     case $file in /lib/*) [ "$(readlink -f /lib)" != /usr/lib ] || continue ;; esac
     mv "$file" "/opt/bench/faults/nouveau-back/$(printf '%s' "$file" | tr / @)"
 done
-rebuild_initramfs
+status=0
+rebuild_initramfs || status=$?
 for saved in /opt/bench/faults/nouveau-back/@*; do
     [ -e "$saved" ] || [ -L "$saved" ] || continue
     mv "$saved" "$(basename "$saved" | tr @ /)"
 done
+[ "$status" = 0 ] || echo "the initramfs could not be rebuilt" >&2
+exit "$status"
 """
 
 

@@ -78,7 +78,7 @@ def test_the_key_is_roots_alone(host: Host) -> None:
     with host.sudo():
         file = host.file("/etc/inferack/nim.env")
         assert (file.user, file.group, file.mode) == ("root", "root", 0o600)
-        assert file.content_string == f"NGC_API_KEY={key}\n"
+        assert file.content_string.strip() == f"NGC_API_KEY={key}"
         assert not host.file("/root/.docker/config.json").exists
         assert key not in host.check_output("docker logs nim 2>&1")
     assert host.run("cat /etc/inferack/nim.env").rc != 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -22,6 +23,13 @@ def build(words: list[str]) -> None:
         raise SystemExit(f"there is no part {unknown[0]!r}; expected some of {', '.join(PARTS)}")
     parts = [part for part in PARTS if (not words or part in words) and (paths.BENCH_DIR / part / "build").exists()]
     begin = time.monotonic()
+    # Parts write the same images and repositories whoever builds them; a second build waits, then finds most of it done.
+    lock = (paths.state() / "build.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say("another build is at work; waiting for it")
+        fcntl.flock(lock, fcntl.LOCK_EX)
     for index, part in enumerate(parts, 1):
         say(f"[{index}/{len(parts)}] {part}")
         started = time.monotonic()
@@ -34,6 +42,7 @@ def build(words: list[str]) -> None:
         if result.returncode:
             raise CommandFailed(f"the part {part} failed with {result.returncode}; its words are above")
         say(f"[{index}/{len(parts)}] {part}: done in {time.monotonic() - started:.0f} s")
+    lock.close()
     say(f"built in {time.monotonic() - begin:.0f} s")
 
 

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from fake_engines import proxy, text_of
 pytestmark = pytest.mark.slow
 
 IMAGE = "registry.bench.test:5000/nvidia/tritonserver"
+START_WITHIN_S = 90
 LABEL = "inferack.bench=proxy-tests"
 SLOW = {
     "timeouts": {"connect_s": 5, "ttft_s": 20, "idle_s": 20, "answer_s": 20, "total_s": 30},
@@ -79,10 +79,11 @@ STREAM = MODEL.format(
 
 
 def docker(*words: str) -> str:
+    """The command's output; of `logs`, what went to standard error too."""
     result = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=120, check=False)
     if result.returncode:
         raise RuntimeError(result.stderr)
-    return result.stdout.strip()
+    return (result.stdout + result.stderr).strip() if words[0] == "logs" else result.stdout.strip()
 
 
 def image() -> str:
@@ -137,14 +138,16 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
     try:
         address = docker("inspect", "--format", "{{.NetworkSettings.IPAddress}}", container)
         url = f"http://{address}:8000"
-        for _ in range(300):
+        give_up_at = time.monotonic() + START_WITHIN_S
+        while True:
             try:
                 urllib.request.urlopen(f"{url}/v2/models/words/ready", timeout=2).close()
                 break
-            except (urllib.error.URLError, OSError):
+            except OSError:
+                running = docker("inspect", "--format", "{{.State.Running}}", container) == "true"
+                if not running or time.monotonic() > give_up_at:
+                    pytest.fail(f"Triton did not start (running: {running}):\n{docker('logs', '--tail', '60', container)}")
                 time.sleep(0.2)
-        else:
-            raise AssertionError(docker("logs", "--tail", "40", container))
         yield Triton(container, url, folder)
     finally:
         docker("rm", "--force", "--volumes", container)

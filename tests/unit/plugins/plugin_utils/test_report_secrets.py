@@ -15,7 +15,6 @@ from ansible_collections.inferack.rack.plugins.plugin_utils._report_secrets impo
     secret_values,
 )
 
-
 # In two pieces, so that no one takes this file for one that holds a key.
 FRAME = tuple(f"-----{end} RSA {'PRIVATE'} KEY-----" for end in ("BEGIN", "END"))
 

@@ -15,13 +15,14 @@ from typing import Any
 
 from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, WARN, Check, as_dicts
 from ansible_collections.inferack.rack.plugins.plugin_utils import _compat as compat
-from ansible_collections.inferack.rack.plugins.plugin_utils._node import check_node, ready
-
-DISTRIBUTION = "distribution"
-RUNFILE = "runfile"
-
-#: The file in which the driver role enables further apt components: our own, so that it never counts as the node's.
-COMPONENTS_FILE = "inferack-driver.sources"
+from ansible_collections.inferack.rack.plugins.plugin_utils._driver_source import (
+    DISTRIBUTION,
+    RUNFILE,
+    Choice,
+    planned_driver,
+    refusal,
+)
+from ansible_collections.inferack.rack.plugins.plugin_utils._node import check_node
 
 
 @dataclass(frozen=True)
@@ -73,16 +74,6 @@ class Request:
         return self.branch or compat.branch_of(self.version)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A driver that can be installed and drives the GPUs."""
-
-    source: str
-    branch: str
-    flavour: str
-    offer: Mapping[str, Any]
-
-
 def plan(node: Mapping[str, Any], raw: Mapping[str, Any], data: compat.Data) -> dict[str, Any]:
     """The plan of docs/architecture.md for a node. Failing entries in its `checks` mean that nothing may be changed.
 
@@ -115,7 +106,7 @@ def plan(node: Mapping[str, Any], raw: Mapping[str, Any], data: compat.Data) -> 
         choice, driver_checks = choose(row, gpus, request, data)
         checks.extend(driver_checks)
         if choice is not None:
-            driver, more = _driver(node, row, choice, request, data)
+            driver, more = planned_driver(node, row, choice, request.version, request.runfile, data)
             result["driver"] = driver
             result["images"]["triton"] = compat.newest_triton(driver["version"] or driver["branch"], data)
             checks.extend(more)
@@ -134,7 +125,7 @@ def choose(
     """The first choice that satisfies both the request and the GPUs, or a refusal."""
     if request.branch and request.version and compat.branch_of(request.version) != request.branch:
         return None, [
-            _refusal(
+            refusal(
                 f"inferack_driver_branch {request.branch} and inferack_driver_version {request.version}",
                 "a version of that branch",
                 f"Leave one of the two out, or name a version that begins with {request.branch}.",
@@ -193,10 +184,6 @@ def _branch_order(source: str, row: Mapping[str, Any], request: Request, data: c
     return [branch for branch in dict.fromkeys((first, *data["recommended"])) if branch]
 
 
-def _refusal(found: str, expected: str, remedy: str, subject: str = "") -> Check:
-    return Check("driver.plan", FAIL, found, expected, remedy, subject=subject)
-
-
 def _refuse(row: Mapping[str, Any], gpus: Sequence[compat.Gpu], request: Request, data: compat.Data) -> Check:
     """Why nothing satisfies the request, and the nearest that would."""
     source = _sources(row, request)[0]
@@ -209,13 +196,13 @@ def _refuse(row: Mapping[str, Any], gpus: Sequence[compat.Gpu], request: Request
     free = Request(source=request.source)
     nearest = next(_choices(row, gpus, free, data), None) or next(_choices(row, gpus, Request(), data), None)
     if nearest is None:
-        return _refusal(found, f"a driver that runs them all: {reason}", "Put these GPUs into different nodes.")
+        return refusal(found, f"a driver that runs them all: {reason}", "Put these GPUs into different nodes.")
     remedy = (
         f"Set inferack_driver_branch to {nearest.branch} and inferack_driver_flavour to {nearest.flavour}"
         f"{f' and inferack_driver_source to {nearest.source}' if request.source not in ('', nearest.source) else ''}, "
         "or leave them empty."
     )
-    return _refusal(found, f"a driver that fits ({reason})", remedy)
+    return refusal(found, f"a driver that fits ({reason})", remedy)
 
 
 def _not_offered(
@@ -361,161 +348,3 @@ def _image_checks(
         else:
             checks.append(Check("engine.image", PASS, f"driver R{have} for {wants}", subject=subject))
     return checks
-
-
-def _driver(
-    node: Mapping[str, Any], row: Mapping[str, Any], choice: Choice, request: Request, data: compat.Data
-) -> tuple[dict[str, Any], list[Check]]:
-    """The plan's `driver` and the checks on where it comes from."""
-    checks: list[Check] = []
-    runfile = None
-    version = request.version
-    if choice.source == RUNFILE:
-        runfile, checks = _runfile(node, choice, request, data)
-        version = version or (runfile["version"] if runfile else "")
-    packaged = row["driver"]["distribution"] or {}
-    packages = list(choice.offer["packages"])
-    if version and choice.source == DISTRIBUTION:
-        unpinned = packaged.get("unpinned") or []
-        packages = [name if name in unpinned else f"{name}={version}*" for name in packages]
-    components = list(packaged.get("components") or []) if choice.source == DISTRIBUTION else []
-    driver = {
-        "branch": choice.branch,
-        "version": version,
-        "flavour": choice.flavour,
-        "source": choice.source,
-        "packages": packages,
-        "headers": _headers(node, row),
-        "build": list(row["build"]),
-        "components": components,
-        "apt_sources": _apt_sources(node, row, components),
-        "remove": [],
-        "module_name": choice.offer["module_name"],
-        "dkms_name": choice.offer["dkms_name"],
-        "persistenced": choice.offer["persistenced"],
-        "runfile": runfile,
-    }
-    driver["ready"] = ready(node, driver)
-    inlined = [entry["uris"][0] for entry in driver["apt_sources"] if entry["signed_by"] == "inline"]
-    if inlined:
-        checks.append(
-            _refusal(
-                f"the key of {', '.join(inlined)} written into the source itself",
-                f"components {', '.join(components)} enabled",
-                "Add the components to that source by hand: a second entry for it would need the same key.",
-                "apt components",
-            )
-        )
-    return driver, checks
-
-
-def _headers(node: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
-    """Header packages of exactly the running kernel.
-
-    The first is left out where the kernel's headers are there without the package: a kernel that somebody built himself.
-    """
-    release = node["kernel"]["release"]
-    names = [pattern.replace("{release}", release) for pattern in row["headers"]]
-    first = row["headers"][0].replace("-{release}", "")
-    installed = node.get("packages") or {}
-    if node["kernel"]["headers"] and names[0] not in installed and first not in installed:
-        return names[1:]
-    return names
-
-
-def _apt_sources(node: Mapping[str, Any], row: Mapping[str, Any], components: Sequence[str]) -> list[dict[str, Any]]:
-    """The distribution's own sources again, with the components that they lack.
-
-    URIs and Signed-By are those of the node's entries: apt refuses two different Signed-By for one source, and a rack's mirror
-    has to stay the mirror. Backports and other people's repositories are left alone.
-    """
-    codename = row.get("codename")
-    if not components or not codename:
-        return []
-    suites = [codename, f"{codename}-updates", f"{codename}-security", f"{codename}/updates"]
-    own: dict[tuple[str, tuple[str, ...], str | None], set[str]] = {}
-    have: dict[tuple[str, str], set[str]] = {}
-    for source in node.get("sources") or []:
-        if str(source.get("file", "")).endswith(COMPONENTS_FILE) or "deb" not in str(source.get("type", "deb")).split():
-            continue
-        for uri in source.get("uris") or []:
-            for suite in source.get("suites") or []:
-                if suite not in suites or "main" not in (source.get("components") or []):
-                    continue
-                have.setdefault((uri, suite), set()).update(source.get("components") or [])
-                own.setdefault((uri, tuple(source["suites"]), source.get("signed_by")), set()).add(suite)
-    entries: list[dict[str, Any]] = []
-    for (uri, _listed, signed_by), found in own.items():
-        lacking: dict[tuple[str, ...], list[str]] = {}
-        for suite in sorted(found, key=suites.index):
-            missing = tuple(name for name in components if name not in have[uri, suite])
-            if missing:
-                lacking.setdefault(missing, []).append(suite)
-        entries.extend(
-            {"uris": [uri], "suites": names, "components": list(missing), "signed_by": signed_by}
-            for missing, names in lacking.items()
-        )
-    return entries
-
-
-def _runfile(
-    node: Mapping[str, Any], choice: Choice, request: Request, data: compat.Data
-) -> tuple[dict[str, Any] | None, list[Check]]:
-    """Address, sha256 and version of NVIDIA's installer, and what is missing of them."""
-    known = data["runfile"]
-    given = request.runfile
-    version = request.version or str(given.get("version") or "") or known["versions"].get(choice.branch, {}).get("version", "")
-    if not version:
-        return None, [
-            _refusal(
-                f"no version of R{choice.branch} for NVIDIA's installer",
-                "an exact version",
-                "Set inferack_driver_runfile with url, sha256 and version, or inferack_driver_version.",
-                "installer",
-            )
-        ]
-    if given.get("version") and str(given["version"]) != version:
-        return None, [
-            _refusal(
-                f"inferack_driver_runfile of version {given['version']}",
-                f"version {version}",
-                "Make inferack_driver_version and the version of inferack_driver_runfile the same.",
-                "installer",
-            )
-        ]
-    architecture = str(node["os"]["architecture"])
-    url = str(given.get("url") or known["url"]).format(version=version, architecture=architecture)
-    sha256 = str(given.get("sha256") or known["sha256"].get(f"{version}-{architecture}") or "").lower()
-    checks = []
-    if sha256 == known["accept"]:
-        sha256 = ""
-        checks.append(
-            Check(
-                "driver.plan",
-                WARN,
-                f"an installer that nobody checked ({url})",
-                "a sha256",
-                "Put the file's sha256 into inferack_driver_runfile.",
-                subject="installer",
-            )
-        )
-    elif len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
-        checks.append(
-            _refusal(
-                f"{'no sha256' if not sha256 else 'no valid sha256'} for {url}",
-                "64 hexadecimal digits in inferack_driver_runfile.sha256",
-                f"Take it from a copy you trust (sha256sum), or write {known['accept']} there to run the file unchecked.",
-                "installer",
-            )
-        )
-    option = next(
-        options[choice.flavour]
-        for first, options in sorted(known["flavour_options"].items(), reverse=True)
-        if int(choice.branch) >= int(first) or first == min(known["flavour_options"])
-    )
-    return {
-        "url": url,
-        "sha256": sha256,
-        "version": version,
-        "arguments": [*known["arguments"], *([option] if int(choice.branch) >= int(min(known["flavour_options"])) else [])],
-    }, checks

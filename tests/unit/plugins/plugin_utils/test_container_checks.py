@@ -63,7 +63,7 @@ def test_dockerd_error(line: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("put_back", "running", "id_", "words"),
     [
-        (True, True, "container.daemon_json", "is as it was before and runs again"),
+        (True, True, "container.daemon_json", "is as it was before and the engine runs"),
         (True, False, "container.daemon_json", "does not run with that either"),
         (False, False, "container.engine", "Mend what dockerd complains about"),
     ],

@@ -60,7 +60,7 @@ def dockerd_refused(lines: Sequence[str], path: str, put_back: bool, running: bo
     said = dockerd_error(lines) or next((line.strip() for line in reversed(lines) if line.strip()), "nothing in its journal")
     evidence = [line for line in lines if line.strip()][-15:]
     if put_back:
-        state = "and runs again" if running else "but the engine does not run with that either: read journalctl -u docker"
+        state = "and the engine runs" if running else "but the engine does not run with that either: read journalctl -u docker"
         check = Check(
             id=DAEMON_JSON,
             status=FAIL,

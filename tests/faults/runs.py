@@ -17,7 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "tests/bench/bench"
 INVENTORY = ROOT / "inventories/bench"
-REPORT = ROOT / "reports/bench/report.json"
+INSTANCE = int(os.environ.get("BENCH", "0"))
+REPORT = ROOT / "reports" / (f"bench-{INSTANCE}" if INSTANCE else "bench") / "report.json"
 RUN_TIMEOUT_S = 900
 RECAP = re.compile(
     r"^(?P<host>\S+)\s+: ok=(?P<ok>\d+)\s+changed=(?P<changed>\d+)\s+unreachable=(?P<unreachable>\d+)\s+failed=(?P<failed>\d+)",
@@ -33,6 +34,11 @@ class Run:
     output: str
     report: dict
     recap: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of_report(cls) -> Run:
+        """The last run as far as its report tells."""
+        return cls(0, "", json.loads(REPORT.read_text()) if REPORT.exists() else {})
 
     def node(self, name: str) -> dict:
         return next(node for node in self.report["nodes"] if node["name"] == name)
@@ -66,7 +72,7 @@ def bench(*arguments: str) -> str:
 
 def on(node: str, command: str) -> subprocess.CompletedProcess[str]:
     """Runs a shell command as root in a node, past Ansible."""
-    container = f"inferack-{os.environ.get('BENCH', '0')}-{node}"
+    container = f"inferack-{INSTANCE}-{node}"
     return subprocess.run(
         ["docker", "exec", container, "sh", "-c", command], capture_output=True, text=True, timeout=120, check=False
     )

@@ -10,7 +10,7 @@ import subprocess
 import threading
 
 import pytest
-from runs import BENCH, INVENTORY, ROOT, bench, fault, on, playbook
+from runs import BENCH, INVENTORY, REPORT, ROOT, Run, bench, fault, on, playbook
 
 DEBIAN, UBUNTU, OPENEULER = "debian-12", "ubuntu-24.04", "openeuler-24.03"
 DAEMON_JSON = "/etc/docker/daemon.json"
@@ -21,7 +21,7 @@ def assert_failed(run, node: str, check: str, *words: str) -> None:
     assert run.recap[node]["failed"] == 1, run.output[-6000:]
     assert not run.node(node)["accepted"]
     assert check in run.failing(node), (run.failing(node), run.output[-6000:])
-    sentence = run.node(node)["failure"]["sentence"]
+    sentence = run.node(node)["sentence"]
     assert spoken(sentence) in spoken(run.output), (sentence, run.output[-6000:])
     for word in words:
         assert word.lower() in sentence.lower(), sentence
@@ -40,7 +40,15 @@ def assert_accepted(run, *names: str) -> None:
         assert run.recap[name]["failed"] == 0
 
 
-def test_fewer_gpus_and_an_invalid_daemon_json() -> None:
+@pytest.fixture
+def accepted_rack() -> None:
+    """Every node accepted: what a bad day begins with. A rack that the last test left so is not run again."""
+    last = Run.of_report()
+    if not last.report.get("accepted"):
+        assert_accepted(playbook("site.yml"), DEBIAN, UBUNTU, OPENEULER)
+
+
+def test_fewer_gpus_and_an_invalid_daemon_json(accepted_rack) -> None:
     with fault(DEBIAN, "gpu-missing"), fault(UBUNTU, "daemon-json-invalid"):
         before = on(UBUNTU, f"sha256sum {DAEMON_JSON}").stdout
         run = playbook("site.yml")
@@ -50,7 +58,7 @@ def test_fewer_gpus_and_an_invalid_daemon_json() -> None:
     assert_accepted(run, OPENEULER)
 
 
-def test_daemon_json_with_other_peoples_keys_or_empty_and_a_registry_that_refuses() -> None:
+def test_daemon_json_with_other_peoples_keys_or_empty_and_a_registry_that_refuses(accepted_rack) -> None:
     with fault(DEBIAN, "daemon-json-foreign"), fault(OPENEULER, "daemon-json-empty"), fault(UBUNTU, "registry-refuses"):
         foreign = json.loads(on(DEBIAN, f"cat {DAEMON_JSON}").stdout)
         on(UBUNTU, "docker rm -f $(docker ps -aq); docker image prune -af; rm -rf /root/.docker")
@@ -71,25 +79,26 @@ def test_daemon_json_with_other_peoples_keys_or_empty_and_a_registry_that_refuse
     assert_accepted(run, DEBIAN, OPENEULER)
 
 
-def test_nouveau_back_and_versions_that_differ() -> None:
-    bench("fault", DEBIAN, "nouveau-back")
-    assert on(DEBIAN, "test -d /sys/module/nouveau").returncode == 0, "the fault did not bring nouveau back"
-    with fault(UBUNTU, "version-mismatch"):
+def test_nouveau_back_and_versions_that_differ(accepted_rack) -> None:
+    # Not on debian-12: its driver's own modprobe aliases keep nouveau out even where the initramfs lacks the blacklist.
+    bench("fault", UBUNTU, "nouveau-back")
+    assert on(UBUNTU, "test -d /sys/module/nouveau").returncode == 0, "the fault did not bring nouveau back"
+    with fault(DEBIAN, "version-mismatch"):
         found = playbook("verify.yml")
-        assert_failed(found, DEBIAN, "nouveau.loaded", "nouveau")
-        assert "nouveau.initramfs" in found.failing(DEBIAN)
-        assert_failed(found, UBUNTU, "driver.library", "999.01")
+        assert_failed(found, UBUNTU, "nouveau.loaded", "nouveau")
+        assert "nouveau.initramfs" in found.failing(UBUNTU)
+        assert_failed(found, DEBIAN, "driver.library", "999.01")
         assert_accepted(found, OPENEULER)
-        held = playbook("site.yml", "-e", "inferack_reboot_ok=false")
-        assert_failed(held, DEBIAN, "nouveau.loaded", "reboot")
-        assert_failed(held, UBUNTU, "driver.library", "999.01")
+        held = playbook("site.yml", "-e", '{"inferack_reboot_ok": false}')
+        assert_failed(held, UBUNTU, "node.reboot", "nouveau", "reboot")
+        assert_failed(held, DEBIAN, "driver.library", "999.01")
         assert_accepted(held, OPENEULER)
     mended = playbook("site.yml")
     assert_accepted(mended, DEBIAN, UBUNTU, OPENEULER)
-    assert on(DEBIAN, "test -d /sys/module/nouveau").returncode == 1
+    assert on(UBUNTU, "test -d /sys/module/nouveau").returncode == 1
 
 
-def test_toolkit_missing_and_runtime_not_registered() -> None:
+def test_toolkit_missing_and_runtime_not_registered(accepted_rack) -> None:
     on(DEBIAN, "apt-get remove -y nvidia-container-toolkit nvidia-container-toolkit-base")
     on(
         OPENEULER,
@@ -110,7 +119,7 @@ def test_toolkit_missing_and_runtime_not_registered() -> None:
     ],
     ids=["model path wrong", "config invalid"],
 )
-def test_a_model_that_cannot_be_served(change: dict, check: str, words: list[str]) -> None:
+def test_a_model_that_cannot_be_served(accepted_rack, change: dict, check: str, words: list[str]) -> None:
     listed = subprocess.run(
         ["ansible-inventory", "-i", str(INVENTORY), "--host", DEBIAN], capture_output=True, text=True, check=True
     )
@@ -125,7 +134,7 @@ def test_a_model_that_cannot_be_served(change: dict, check: str, words: list[str
     )
 
 
-def test_engine_port_taken() -> None:
+def test_engine_port_taken(accepted_rack) -> None:
     on(DEBIAN, "docker rm -f $(docker ps -aq)")
     with fault(DEBIAN, "port-taken"):
         run = playbook("site.yml", "--tags", "triton,acceptance")
@@ -134,10 +143,9 @@ def test_engine_port_taken() -> None:
     assert_accepted(playbook("site.yml"), DEBIAN, UBUNTU, OPENEULER)
 
 
-def test_no_headers_on_a_fresh_node_and_a_node_that_dies_half_way() -> None:
+def test_no_headers_on_a_fresh_node_and_a_node_that_dies_half_way(accepted_rack) -> None:
     bench("reset", UBUNTU)
     died = threading.Event()
-    REPORT = ROOT / "reports/bench/report.json"
     REPORT.unlink(missing_ok=True)
     with fault(UBUNTU, "headers-gone"):
         command = ["ansible-playbook", "-i", str(INVENTORY), str(ROOT / "playbooks/site.yml")]
@@ -161,7 +169,7 @@ def test_no_headers_on_a_fresh_node_and_a_node_that_dies_half_way() -> None:
     assert nodes[DEBIAN]["accepted"]
     assert not nodes[OPENEULER]["accepted"]
     assert not nodes[UBUNTU]["accepted"]
-    assert "headers" in nodes[UBUNTU]["failure"]["sentence"]
-    assert "container_runtime" in nodes[OPENEULER]["failure"]["sentence"]
+    assert "headers" in nodes[UBUNTU]["sentence"]
+    assert "container_runtime" in nodes[OPENEULER]["sentence"]
     assert on(UBUNTU, "dpkg -l | grep -c nvidia-").stdout.strip() == "0", "the driver was touched without headers"
     assert_accepted(playbook("site.yml"), DEBIAN, UBUNTU, OPENEULER)

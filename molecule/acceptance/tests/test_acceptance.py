@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 import pytest
 from testinfra.host import Host
 
-REPORTS = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "reports" / "bench"
+BENCH = int(os.environ.get("BENCH", "0"))
+REPORTS = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "reports" / (f"bench-{BENCH}" if BENCH else "bench")
 
 
 @pytest.fixture(scope="module")

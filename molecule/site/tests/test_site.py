@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PROXY = f"http://172.31.{200 + int(os.environ.get('BENCH', '0'))}.11:8080"
+BENCH = int(os.environ.get("BENCH", "0"))
+PROXY = f"http://172.31.{200 + BENCH}.11:8080"
+REPORT = ROOT / "reports" / (f"bench-{BENCH}" if BENCH else "bench") / "report.json"
 READY_WITHIN_S = 240
 
 
@@ -21,7 +23,7 @@ def ask() -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def report() -> dict:
-    return json.loads((ROOT / "reports/bench/report.json").read_text())
+    return json.loads(REPORT.read_text())
 
 
 def test_the_report_accepts_the_node_with_evidence(host, report) -> None:

@@ -1,5 +1,4 @@
-# Copyright (c) inferack contributors
-# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: Apache-2.0
 """A filter that turns a failed task into the fact the report reads."""
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-# Copyright (c) inferack contributors
-# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: Apache-2.0
 """Filters that turn the inventory into the adapter proxy's files, and its answer into checks."""
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-# Copyright (c) inferack contributors
-# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: Apache-2.0
 """What a failed task says, in one sentence and as checks, for the fact `inferack_failure` and the report."""
 
 from __future__ import annotations

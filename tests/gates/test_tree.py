@@ -54,7 +54,7 @@ def test_there_are_files_to_look_at() -> None:
 
 
 def test_the_product_does_not_know_its_bench() -> None:
-    assert hits(r"\bbench\b(?!\.yml)|stand-?in|simulated", under=f"{COLLECTION}/") == []
+    assert hits(r"\bbench\b(?!\.yml)|\bstand-?in|simulated", under=f"{COLLECTION}/") == []
 
 
 @pytest.mark.parametrize(

@@ -47,5 +47,5 @@ unit: venv ## tests that need no node
 
 clean: ## remove what the commands above made
 	@[ ! -x tests/bench/bench ] || tests/bench/bench clean
-	@rm -rf .venv .bench reports .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .ansible
+	@rm -rf .venv .bench inventories/.bench-* reports .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .ansible
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from typing import Any
 
 import pytest
+import rack_node
 
 SERVICE = "inferack-adapter-proxy"
 CONFIG = "/etc/inferack/adapter-proxy/config.json"
@@ -15,30 +15,21 @@ SECRETS = "/etc/inferack/adapter-proxy/secrets.json"
 URL = "http://127.0.0.1:8080"
 READY_WITHIN_S = 60
 
-ASK = """
-import base64, json, sys, urllib.error, urllib.request
-url, body, headers = json.loads(base64.b64decode(sys.argv[1]))
-request = urllib.request.Request(url, None if body is None else body.encode(), headers)
-try:
-    response = urllib.request.urlopen(request, timeout=60)
-except urllib.error.HTTPError as error:
-    response = error
-print(json.dumps([response.getcode(), response.read().decode(), dict(response.headers)]))
-"""
-
-
-def packed(path: str, body: str | None, headers: dict[str, str]) -> str:
-    """A request as one word that no shell and no template touches."""
-    return base64.b64encode(json.dumps([URL + path, body, headers]).encode()).decode()
-
 
 def ask(host, path: str, body: Any = None, **headers: str) -> tuple[int, str, dict[str, str]]:
-    """Status, text and headers of a request that the node itself makes."""
-    text = body if body is None or isinstance(body, str) else json.dumps(body)
-    result = host.run("python3 -c %s %s", ASK, packed(path, text, headers))
-    assert result.rc == 0, result.stderr + journal(host)
-    code, answer, answered = json.loads(result.stdout)
-    return code, answer, {name.lower(): value for name, value in answered.items()}
+    """Status, text and headers of a request to the proxy that the node itself makes."""
+    try:
+        return rack_node.ask(host, URL + path, body, **headers)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{journal(host)}") from error
+
+
+def answers(host) -> bool:
+    """Whether anything listens: a service that starts again refuses connections for a moment."""
+    try:
+        return ask(host, "/healthz")[0] == 200
+    except AssertionError:
+        return False
 
 
 def journal(host) -> str:
@@ -194,7 +185,7 @@ def test_it_comes_back_after_a_kill(host) -> None:
         host.check_output(f"kill -KILL {before}")
     give_up_at = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < give_up_at:
-        if main_pid(host) not in ("0", before) and host.run("python3 -c %s %s", ASK, packed("/healthz", None, {})).rc == 0:
+        if main_pid(host) not in ("0", before) and answers(host):
             return
         time.sleep(1)
     pytest.fail(journal(host))

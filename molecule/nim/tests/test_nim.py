@@ -5,47 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
+from rack_node import ask, assert_it_gets_every_gpu, variable
 from testinfra.host import Host
 
 MODEL = "meta/llama-3.1-8b-instruct"
 
 
-def variable(host: Host, name: str) -> Any:
-    """A variable of the inventory, as Ansible resolves it for this host."""
-    return host.ansible("ansible.builtin.debug", f"var={name}", check=False)[name]
-
-
-@pytest.fixture(autouse=True)
-def only_where_nim_runs(host: Host) -> None:
-    if host.ansible.get_variables().get("inferack_engine", "triton") != "nim":
-        pytest.skip("this node's engine is another one")
-
-
 def get(host: Host, path: str, body: dict[str, Any] | None = None) -> tuple[int, str]:
     """Status and text of a request to the service, from the node itself."""
-    data = f"data={json.dumps(body).encode()!r}, headers={{'Content-Type': 'application/json'}}, " if body is not None else ""
-    script = (
-        "import urllib.error, urllib.request\n"
-        "try:\n"
-        f"    r = urllib.request.urlopen(urllib.request.Request('http://127.0.0.1:8000{path}', {data}), timeout=30)\n"
-        "except urllib.error.HTTPError as e:\n"
-        "    r = e\n"
-        "print(r.status, r.read().decode())\n"
-    )
-    said = host.run("python3 -c %s", script)
-    assert said.rc == 0, said.stderr
-    status, _blank, text = said.stdout.strip().partition(" ")
-    return int(status), text
+    return ask(host, f"http://127.0.0.1:{variable(host, 'nim_port')}{path}", body)[:2]
 
 
 def chat(host: Host, **fields: Any) -> tuple[int, str]:
     return get(host, "/v1/chat/completions", {"model": MODEL, "messages": [{"role": "user", "content": "one two"}], **fields})
-
-
-def inspect(host: Host) -> dict[str, Any]:
-    with host.sudo():
-        return json.loads(host.check_output("docker inspect nim"))[0]
 
 
 def test_it_is_ready_and_lists_its_model(host: Host) -> None:
@@ -93,11 +65,4 @@ def test_the_cache_is_the_containers(host: Host) -> None:
 
 
 def test_the_container_gets_the_gpus(host: Host) -> None:
-    (request,) = inspect(host)["HostConfig"]["DeviceRequests"]
-    assert (request["Count"], request["Capabilities"]) == (-1, [["gpu"]])
-    with host.sudo():
-        own = sorted(host.check_output("ls /dev | grep -E '^nvidia[0-9]+$'").split())
-        inside = host.run("docker exec nim ls /dev")
-    assert inside.rc == 0, inside.stderr
-    assert sorted(name for name in inside.stdout.split() if name.startswith("nvidia") and name[6:].isdigit()) == own
-    assert own
+    assert_it_gets_every_gpu(host, "nim")

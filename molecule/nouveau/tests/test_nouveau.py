@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
+from rack_node import reboot
 
 FILE = "/etc/modprobe.d/inferack-nouveau.conf"
 
@@ -68,26 +67,6 @@ def test_the_first_image_is_kept_once(host) -> None:
 def test_it_is_not_loaded(host) -> None:
     assert not is_loaded(host), host.check_output("ls /sys/module")
     assert "nouveau" not in bound(host)
-
-
-def reboot(host) -> None:
-    """Reboot the node and wait until its services are up."""
-
-    def boot_id() -> str:
-        try:
-            return host.run("cat /proc/sys/kernel/random/boot_id").stdout.strip()
-        except (AssertionError, RuntimeError):  # testinfra's words for a node that does not answer
-            return ""
-
-    before = boot_id()
-    with host.sudo():
-        host.run("systemd-run --no-block --on-active=1 systemctl reboot")
-    for _attempt in range(60):
-        time.sleep(2)
-        if boot_id() not in ("", before):
-            host.run("systemctl is-system-running --wait")
-            return
-    pytest.fail("the node did not come back from its reboot within two minutes")
 
 
 def test_it_is_not_loaded_after_another_boot(host) -> None:

@@ -6,15 +6,11 @@ import json
 import re
 
 import pytest
+from rack_node import variable
 from testinfra.host import Host
 
 PACKAGES = ("nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container-tools", "libnvidia-container1")
 OLD_FILES = ("libnvidia-container.list", "nvidia-docker.list", "nvidia-container-runtime.list", "nvidia-container-toolkit.list")
-
-
-def variable(host: Host, name: str) -> object:
-    """A variable of the inventory, as Ansible resolves it for this host."""
-    return host.ansible("ansible.builtin.debug", f"var={name}", check=False)[name]
 
 
 @pytest.fixture

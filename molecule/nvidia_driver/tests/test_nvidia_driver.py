@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
+from rack_node import reboot
 
 #: What each node of the rack is planned to get: branch, flavour by license, name that DKMS knows, and its source.
 PLANNED = {
@@ -101,26 +101,6 @@ def test_the_persistence_daemon(host, planned) -> None:
         assert service.is_running, root(host, "journalctl -u nvidia-persistenced --no-pager -n 20")
         shown = host.check_output("systemctl cat nvidia-persistenced")
     assert "ConditionPathExists=/proc/driver/nvidia/version" in shown.splitlines()
-
-
-def reboot(host) -> None:
-    """Reboot the node and wait until its services are up."""
-
-    def boot_id() -> str:
-        try:
-            return host.run("cat /proc/sys/kernel/random/boot_id").stdout.strip()
-        except (AssertionError, RuntimeError):  # testinfra's words for a node that does not answer
-            return ""
-
-    before = boot_id()
-    with host.sudo():
-        host.run("systemd-run --no-block --on-active=1 systemctl reboot")
-    for _attempt in range(60):
-        time.sleep(2)
-        if boot_id() not in ("", before):
-            host.run("systemctl is-system-running --wait")
-            return
-    pytest.fail("the node did not come back from its reboot within two minutes")
 
 
 def test_it_is_there_after_another_boot(host) -> None:

@@ -6,7 +6,7 @@ import json
 import time
 from typing import Any
 
-import pytest
+from rack_node import ask, assert_it_gets_every_gpu, inspect, variable
 from testinfra.host import Host
 
 REPOSITORY = "/var/lib/triton/models"
@@ -14,32 +14,10 @@ QUESTION = "one two three"
 ANSWER = "text_model: three two one"
 
 
-def variable(host: Host, name: str) -> Any:
-    """A variable of the inventory, as Ansible resolves it for this host."""
-    return host.ansible("ansible.builtin.debug", f"var={name}", check=False)[name]
-
-
-@pytest.fixture(autouse=True)
-def only_where_triton_runs(host: Host) -> None:
-    if host.ansible.get_variables().get("inferack_engine", "triton") != "triton":
-        pytest.skip("this node's engine is another one")
-
-
 def get(host: Host, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
     """Status and JSON of a request to the server, from the node itself."""
-    data = f"data={json.dumps(body).encode()!r}, " if body is not None else ""
-    script = (
-        "import json, urllib.error, urllib.request\n"
-        "try:\n"
-        f"    r = urllib.request.urlopen(urllib.request.Request('http://127.0.0.1:8000{path}', {data}method={'POST' if body else 'GET'!r}), timeout=30)\n"
-        "except urllib.error.HTTPError as e:\n"
-        "    r = e\n"
-        "print(r.status, r.read().decode())\n"
-    )
-    said = host.run("python3 -c %s", script)
-    assert said.rc == 0, said.stderr
-    status, _blank, text = said.stdout.strip().partition(" ")
-    return int(status), json.loads(text) if text else None
+    status, text, _headers = ask(host, f"http://127.0.0.1:{variable(host, 'triton_http_port')}{path}", body)
+    return status, json.loads(text) if text else None
 
 
 def infer(host: Host, text: str) -> tuple[int, Any]:
@@ -48,11 +26,6 @@ def infer(host: Host, text: str) -> tuple[int, Any]:
         "/v2/models/text_model/infer",
         {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1, 1], "data": [text]}]},
     )
-
-
-def inspect(host: Host) -> dict[str, Any]:
-    with host.sudo():
-        return json.loads(host.check_output("docker inspect triton"))[0]
 
 
 def logs(host: Host) -> str:
@@ -67,11 +40,8 @@ def test_it_answers(host: Host) -> None:
 
 
 def test_it_answers_from_outside(host: Host) -> None:
-    address = variable(host, "ansible_host")
-    said = host.run(
-        "python3 -c %s", f"import urllib.request; print(urllib.request.urlopen('http://{address}:8000/v2/health/ready').status)"
-    )
-    assert said.stdout.strip() == "200", said.stderr
+    url = f"http://{variable(host, 'ansible_host')}:{variable(host, 'triton_http_port')}/v2/health/ready"
+    assert ask(host, url)[0] == 200
 
 
 def test_the_model_is_what_the_inventory_says(host: Host) -> None:
@@ -95,39 +65,32 @@ def test_files_are_readable_for_all_and_writable_for_root(host: Host) -> None:
     for path in ("text_model/config.pbtxt", "text_model/1/model.py"):
         file = host.file(f"{REPOSITORY}/{path}")
         assert (file.user, file.group, file.mode) == ("root", "root", 0o644)
-    mounts = {mount["Destination"]: mount["RW"] for mount in inspect(host)["Mounts"]}
+    mounts = {mount["Destination"]: mount["RW"] for mount in inspect(host, "triton")["Mounts"]}
     assert mounts["/models"] is False
 
 
 def test_the_container_gets_the_gpus(host: Host) -> None:
-    (request,) = inspect(host)["HostConfig"]["DeviceRequests"]
-    assert (request["Count"], request["Capabilities"]) == (-1, [["gpu"]])
-    with host.sudo():
-        own = sorted(host.check_output("ls /dev | grep -E '^nvidia[0-9]+$'").split())
-        inside = host.run("docker exec triton ls /dev")
-    assert inside.rc == 0, inside.stderr
-    assert sorted(name for name in inside.stdout.split() if name.startswith("nvidia") and name[6:].isdigit()) == own
-    assert own
+    assert_it_gets_every_gpu(host, "triton")
 
 
 def test_no_login_stays_on_the_node(host: Host) -> None:
     key = variable(host, "triton_registry")["password"]
     with host.sudo():
         assert not host.file("/root/.docker/config.json").exists
-        assert key not in json.dumps(inspect(host))
+        assert key not in json.dumps(inspect(host, "triton"))
 
 
 def test_it_comes_back_after_it_was_killed(host: Host) -> None:
     with host.sudo():
-        pid = inspect(host)["State"]["Pid"]
+        pid = inspect(host, "triton")["State"]["Pid"]
         host.check_output("kill -9 %s", str(pid))
     for _ in range(60):
         time.sleep(1)
-        said = host.run(
-            "python3 -c %s",
-            "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/v2/models/text_model/ready', timeout=5)",
-        )
-        if said.rc == 0:
+        try:
+            status, body = infer(host, QUESTION)
+        except AssertionError:  # nothing listens yet
+            continue
+        if status == 200:
             break
-    assert inspect(host)["RestartCount"] >= 1
-    assert infer(host, QUESTION)[1]["outputs"][0]["data"] == [ANSWER]
+    assert body["outputs"][0]["data"] == [ANSWER], logs(host)
+    assert inspect(host, "triton")["RestartCount"] >= 1

@@ -10,9 +10,17 @@ import yaml
 from ansible.module_utils import basic
 
 from ansible_collections.inferack.rack.plugins.doc_fragments.attributes import ModuleDocFragment
-from ansible_collections.inferack.rack.plugins.modules import container_gpu, daemon_json, node_info, nvidia_smi
+from ansible_collections.inferack.rack.plugins.modules import (
+    container_gpu,
+    daemon_json,
+    engine_image,
+    engine_port,
+    inference_endpoint,
+    node_info,
+    nvidia_smi,
+)
 
-MODULES = [container_gpu, daemon_json, node_info, nvidia_smi]
+MODULES = [container_gpu, daemon_json, engine_image, engine_port, inference_endpoint, node_info, nvidia_smi]
 
 
 class Stop(Exception):
@@ -35,11 +43,16 @@ def spec_of(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> dict[str, An
 
 
 def documented(module: ModuleType) -> dict[str, Any]:
-    document = yaml.safe_load(module.DOCUMENTATION)
-    options: dict[str, Any] = dict(document["options"])
-    if "inferack.rack.attributes.checks" in document["extends_documentation_fragment"]:
-        options.update(yaml.safe_load(ModuleDocFragment.CHECKS)["options"])
-    return options
+    """The module's documentation with its fragments merged in, as ansible-doc shows it."""
+    document: dict[str, Any] = yaml.safe_load(module.DOCUMENTATION)
+    document.setdefault("attributes", {})
+    for name in document["extends_documentation_fragment"]:
+        part = name.removeprefix("inferack.rack.attributes").lstrip(".").upper() or "DOCUMENTATION"
+        fragment = yaml.safe_load(getattr(ModuleDocFragment, part))
+        document["options"].update(fragment["options"])
+        for attribute, says in fragment.get("attributes", {}).items():
+            document["attributes"].setdefault(attribute, {}).update(says)
+    return document
 
 
 def same(options: dict[str, Any], spec: dict[str, Any]) -> None:
@@ -56,10 +69,11 @@ def same(options: dict[str, Any], spec: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rsplit(".", 1)[-1])
 def test_documentation(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    document = yaml.safe_load(module.DOCUMENTATION)
+    document = documented(module)
     assert document["module"] == module.__name__.rsplit(".", 1)[-1]
     assert set(document["attributes"]) == {"check_mode", "diff_mode", "idempotent"}
-    same(documented(module), spec_of(module, monkeypatch))
+    assert all(says["support"] and says["description"] for says in document["attributes"].values())
+    same(document["options"], spec_of(module, monkeypatch))
     for example in yaml.safe_load(module.EXAMPLES):
         assert example["name"]
     for value in yaml.safe_load(module.RETURN).values():

@@ -156,14 +156,3 @@ def test_endpoint_options_that_cannot_work(run_module: RunModule, options: Any, 
     result = run_module(inference_endpoint, options)
     assert result["failed"]
     assert words in result["msg"]
-
-
-def test_options_equal_the_documentation() -> None:
-    import yaml
-
-    documented = yaml.safe_load(inference_endpoint.DOCUMENTATION)["options"]
-    spec = inference_endpoint.argument_spec()
-    assert set(spec) - set(documented) == {"report_only"}
-    for name, option in documented.items():
-        assert option["type"] == spec[name]["type"], name
-        assert option.get("default") == spec[name].get("default"), name

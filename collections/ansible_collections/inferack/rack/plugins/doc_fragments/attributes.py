@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Documentation fragments `inferack.rack.attributes` and `inferack.rack.attributes.checks`."""
+    """Documentation fragments `inferack.rack.attributes`, `.checks`, `.reads` and `.docker_socket` of it."""
 
     DOCUMENTATION = r"""
 options: {}
@@ -26,4 +26,24 @@ options:
       - End successful although a check fails. The checks are in the result either way.
     type: bool
     default: false
+"""
+
+    READS = r"""
+options: {}
+attributes:
+  check_mode:
+    support: full
+    details: It only reads, so it does the same in check mode.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+"""
+
+    DOCKER_SOCKET = r"""
+options:
+  docker_socket:
+    description: Socket of Docker Engine. An engine that does not answer counts as one that has nothing.
+    type: path
+    default: /var/run/docker.sock
 """

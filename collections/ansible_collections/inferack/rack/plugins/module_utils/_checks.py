@@ -187,6 +187,10 @@ def summary(checks: Iterable[Check]) -> str:
     return f"{text} (and {len(failed) - 1} more)" if len(failed) > 1 else text
 
 
+#: The option of every verifying module, documented in the fragment `attributes.checks`.
+REPORT_ONLY = {"report_only": {"type": "bool", "default": False}}
+
+
 def finish(module: Module, checks: Sequence[Check], report_only: bool, **result: Any) -> NoReturn:
     """End a verifying module: failed when a check fails and `report_only` is false, else ok.
 

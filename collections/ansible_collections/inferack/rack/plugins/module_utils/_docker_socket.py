@@ -23,6 +23,9 @@ from urllib.parse import quote, urlencode
 
 SOCKET = "/var/run/docker.sock"
 
+#: The option of every module that asks the engine, documented in the fragment `attributes.docker_socket`.
+DOCKER_SOCKET = {"docker_socket": {"type": "path", "default": SOCKET}}
+
 
 class DockerError(Exception):
     """The engine refused a call, or does not answer; `str()` has its words, `status` the HTTP status (0: no answer)."""

@@ -138,7 +138,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.inferack.rack.plugins.module_utils import _container_gpu, _run, _smi_reading
-from ansible_collections.inferack.rack.plugins.module_utils._checks import SKIP, Check, finish
+from ansible_collections.inferack.rack.plugins.module_utils._checks import REPORT_ONLY, SKIP, Check, finish
 
 
 def docker_info(docker: str) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def main() -> None:
             "pull_timeout": {"type": "float", "default": 1800.0},
             "timeout": {"type": "float", "default": 120.0},
             "docker": {"type": "str", "default": "docker"},
-            "report_only": {"type": "bool", "default": False},
+            **REPORT_ONLY,
         },
         supports_check_mode=True,
     )

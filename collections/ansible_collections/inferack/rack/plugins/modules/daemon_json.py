@@ -139,7 +139,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.inferack.rack.plugins.module_utils import _daemon_json, _run
-from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, Check, failing, finish
+from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, REPORT_ONLY, Check, failing, finish
 
 CHECK = "container.daemon_json"
 
@@ -259,7 +259,7 @@ def main() -> None:
             "unit": {"type": "str", "default": "docker.service"},
             "validate": {"type": "bool", "default": True},
             "backup": {"type": "bool", "default": True},
-            "report_only": {"type": "bool", "default": False},
+            **REPORT_ONLY,
         },
         supports_check_mode=True,
     )

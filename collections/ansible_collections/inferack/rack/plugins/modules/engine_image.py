@@ -41,13 +41,10 @@ options:
     description: The longest time that the engine may say nothing while it pulls, in seconds.
     type: float
     default: 600
-  docker_socket:
-    description: Socket of Docker Engine.
-    type: path
-    default: /var/run/docker.sock
 extends_documentation_fragment:
   - inferack.rack.attributes
   - inferack.rack.attributes.checks
+  - inferack.rack.attributes.docker_socket
 attributes:
   check_mode:
     support: full
@@ -92,7 +89,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.inferack.rack.plugins.module_utils import _docker_socket
-from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, SKIP, Check, finish
+from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, REPORT_ONLY, SKIP, Check, finish
 from ansible_collections.inferack.rack.plugins.module_utils._engine_log import pull_error
 
 
@@ -136,8 +133,8 @@ def main() -> None:
             "registry": {"type": "str"},
             "pull": {"type": "str", "choices": ["missing", "always"], "default": "missing"},
             "silence_s": {"type": "float", "default": 600.0},
-            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
-            "report_only": {"type": "bool", "default": False},
+            **_docker_socket.DOCKER_SOCKET,
+            **REPORT_ONLY,
         },
         required_by={"password": ["username"]},
         supports_check_mode=True,

@@ -28,21 +28,11 @@ options:
     description: The address that they are to be published on.
     type: str
     default: 0.0.0.0
-  docker_socket:
-    description: Socket of Docker Engine. An engine that does not answer publishes nothing.
-    type: path
-    default: /var/run/docker.sock
 extends_documentation_fragment:
   - inferack.rack.attributes
   - inferack.rack.attributes.checks
-attributes:
-  check_mode:
-    support: full
-    details: It only reads, so it does the same in check mode.
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
+  - inferack.rack.attributes.reads
+  - inferack.rack.attributes.docker_socket
 """
 
 EXAMPLES = r"""
@@ -76,7 +66,7 @@ msg:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.inferack.rack.plugins.module_utils import _docker_socket, _ports
-from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, Check, finish
+from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, REPORT_ONLY, Check, finish
 
 
 def judge(port: int, holder: str | None, container: str) -> Check:
@@ -102,8 +92,8 @@ def main() -> None:
             "ports": {"type": "list", "elements": "int", "required": True},
             "container": {"type": "str", "required": True},
             "address": {"type": "str", "default": "0.0.0.0"},  # noqa: S104 - what Docker publishes on by default
-            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
-            "report_only": {"type": "bool", "default": False},
+            **_docker_socket.DOCKER_SOCKET,
+            **REPORT_ONLY,
         },
         supports_check_mode=True,
     )

@@ -95,21 +95,11 @@ options:
       - Name of the Docker container that the engine runs in, on the node the module runs on. Used only to say why the engine
         is not ready, and to stop waiting when the container has ended.
     type: str
-  docker_socket:
-    description: Socket of Docker Engine.
-    type: path
-    default: /var/run/docker.sock
 extends_documentation_fragment:
   - inferack.rack.attributes
   - inferack.rack.attributes.checks
-attributes:
-  check_mode:
-    support: full
-    details: It only asks, so it does the same in check mode.
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
+  - inferack.rack.attributes.reads
+  - inferack.rack.attributes.docker_socket
 """
 
 EXAMPLES = r"""
@@ -195,7 +185,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.inferack.rack.plugins.module_utils import _endpoint
-from ansible_collections.inferack.rack.plugins.module_utils._checks import PASS, SKIP, finish
+from ansible_collections.inferack.rack.plugins.module_utils._checks import PASS, REPORT_ONLY, SKIP, finish
+from ansible_collections.inferack.rack.plugins.module_utils._docker_socket import DOCKER_SOCKET
 from ansible_collections.inferack.rack.plugins.module_utils._engine_wait import Watch, wait
 
 
@@ -221,8 +212,8 @@ def argument_spec() -> dict[str, Any]:
         "wait_s": {"type": "float", "default": 0.0},
         "interval_s": {"type": "float", "default": 1.0},
         "container": {"type": "str"},
-        "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
-        "report_only": {"type": "bool", "default": False},
+        **DOCKER_SOCKET,
+        **REPORT_ONLY,
     }
 
 

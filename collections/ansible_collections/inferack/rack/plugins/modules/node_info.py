@@ -31,14 +31,7 @@ options:
     default: 10
 extends_documentation_fragment:
   - inferack.rack.attributes
-attributes:
-  check_mode:
-    support: full
-    details: It only reads, so it does the same in check mode.
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
+  - inferack.rack.attributes.reads
 """
 
 EXAMPLES = r"""

@@ -61,14 +61,7 @@ options:
 extends_documentation_fragment:
   - inferack.rack.attributes
   - inferack.rack.attributes.checks
-attributes:
-  check_mode:
-    support: full
-    details: It only reads, so it does the same in check mode.
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
+  - inferack.rack.attributes.reads
 """
 
 EXAMPLES = r"""
@@ -155,7 +148,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.inferack.rack.plugins.module_utils import _nvidia_smi, _run, _smi_reading
-from ansible_collections.inferack.rack.plugins.module_utils._checks import finish
+from ansible_collections.inferack.rack.plugins.module_utils._checks import REPORT_ONLY, finish
 
 
 def call(path: str, timeout: float) -> tuple[_nvidia_smi.Outcome, float]:
@@ -187,7 +180,7 @@ def main() -> None:
             "path": {"type": "str", "default": "nvidia-smi"},
             "timeout": {"type": "float", "default": 60.0},
             "text": {"type": "str"},
-            "report_only": {"type": "bool", "default": False},
+            **REPORT_ONLY,
         },
         supports_check_mode=True,
     )

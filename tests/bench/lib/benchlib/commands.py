@@ -10,10 +10,8 @@ import time
 
 from benchlib import nodes, paths, services
 from benchlib.faults import FAULTS
-from benchlib.shell import CommandFailed, docker, engine_answers, say, sudo
-
-PARTS = ("kernel", "base", "services", "debian", "ubuntu", "openeuler", "toolkit", "engines")
-"""The bench's parts, in the order in which they are built. A part without a `build` is left out."""
+from benchlib.parts import PARTS, build_all
+from benchlib.shell import docker, engine_answers, say, sudo
 
 
 def build(words: list[str]) -> None:
@@ -21,7 +19,7 @@ def build(words: list[str]) -> None:
     unknown = [word for word in words if word not in PARTS]
     if unknown:
         raise SystemExit(f"there is no part {unknown[0]!r}; expected some of {', '.join(PARTS)}")
-    parts = [part for part in PARTS if (not words or part in words) and (paths.BENCH_DIR / part / "build").exists()]
+    wanted = words or list(PARTS)
     begin = time.monotonic()
     # Parts write the same images and repositories whoever builds them; a second build waits, then finds most of it done.
     lock = (paths.state() / "build.lock").open("w")
@@ -30,18 +28,7 @@ def build(words: list[str]) -> None:
     except BlockingIOError:
         say("another build is at work; waiting for it")
         fcntl.flock(lock, fcntl.LOCK_EX)
-    for index, part in enumerate(parts, 1):
-        say(f"[{index}/{len(parts)}] {part}")
-        started = time.monotonic()
-        result = subprocess.run(
-            [str(paths.BENCH_DIR / part / "build")],
-            env={**os.environ, "BENCH_STATE": str(paths.state()), "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-        if result.returncode:
-            raise CommandFailed(f"the part {part} failed with {result.returncode}; its words are above")
-        say(f"[{index}/{len(parts)}] {part}: done in {time.monotonic() - started:.0f} s")
+    build_all(wanted, os.cpu_count() or 1)
     lock.close()
     say(f"built in {time.monotonic() - begin:.0f} s")
 

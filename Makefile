@@ -23,7 +23,7 @@ $(VENV_STAMP): $(REQUIREMENTS)
 	@echo "==> virtual environment from pinned requirements (a minute or two the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "inferack needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) -V). Say PYTHON=python3.12, for instance." >&2; exit 1; }
 	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt -c constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements-test.txt -c constraints.txt
 	@touch $@
 
 bench: setup ## build the bench and start its nodes

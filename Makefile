@@ -8,7 +8,7 @@ export PATH := $(BIN):$(PATH)
 export BENCH ?= 0
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 
-.PHONY: help setup venv bench rack test test-faults lint unit clean
+.PHONY: help setup venv bench rack test lint unit clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,9 +35,6 @@ rack: bench ## a bare rack becomes an inference service: build the bench, run si
 
 test: setup ## everything that is tested
 	@tests/run
-
-test-faults: setup ## the bad days, on the nodes that `make test` left accepted
-	@tests/run faults
 
 lint: venv ## style and types only
 	@tests/run lint

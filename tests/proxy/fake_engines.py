@@ -11,6 +11,7 @@ import hashlib
 import json
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -26,7 +27,7 @@ Behaviour = Callable[["FakeEngine", web.Request, dict[str, Any]], Awaitable[web.
 KEY = 'sk-secret-Key/with"quote-0123456789'
 
 
-class FakeEngine:
+class FakeEngine(ABC):
     """One engine."""
 
     def __init__(self, models: list[str]) -> None:
@@ -42,8 +43,9 @@ class FakeEngine:
         self.key = ""
         self.canaries = 0
 
+    @abstractmethod
     def application(self) -> web.Application:
-        raise NotImplementedError
+        """The engine's routes."""
 
     async def handle(self, request: web.Request, default: Behaviour) -> web.StreamResponse:
         self.bodies.append(await request.json())

@@ -2,41 +2,81 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
-import re
 import subprocess
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(os.environ.get("MOLECULE_PROJECT_DIRECTORY", Path(__file__).resolve().parents[3]))
-PLAY = """
-- hosts: "{node}"
-  become: true
-  gather_facts: false
-  tasks:
-    - ansible.builtin.include_role:
-        name: inferack.rack.preflight
-"""
+
+# What the role must not touch: packages, their sources, modprobe's files and the initramfs.
+STATE = (
+    "(dpkg-query -W || rpm -qa | sort; cat /etc/apt/sources.list.d/* /etc/yum.repos.d/*; ls -lR /etc/modprobe.d;"
+    " ls -l --time-style=full-iso /boot) 2>/dev/null | sha256sum"
+)
+PLAY = [
+    {
+        "hosts": "gpu_nodes",
+        "become": True,
+        "gather_facts": False,
+        "tasks": [
+            {"name": "before", "ansible.builtin.shell": STATE, "changed_when": False},
+            {
+                "block": [{"ansible.builtin.include_role": {"name": "inferack.rack.preflight"}}],
+                "always": [{"name": "after", "ansible.builtin.shell": STATE, "changed_when": False}],
+            },
+        ],
+    }
+]
 
 
-def preflight(tmp_path: Path, node: str, *arguments: str) -> tuple[int, str, dict[str, int]]:
-    """Exit status, output and recap of the role alone on one node."""
-    play = tmp_path / "play.yml"
-    play.write_text(PLAY.format(node=node))
-    command = ["ansible-playbook", "-i", str(ROOT / "inventories/bench"), str(play), *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    recap = {key: int(value) for key, value in re.findall(r"(ok|changed|failed|unreachable)=(\d+)", done.stdout)}
-    return done.returncode, done.stdout + done.stderr, recap
+@dataclass
+class Said:
+    """What one node's part of a run came to."""
+
+    failed: int
+    changed: int
+    before: str
+    after: str
+    words: str
 
 
-def state(host) -> str:
-    """What the role must not touch: packages, their sources, modprobe's files and the initramfs."""
-    with host.sudo():
-        return host.check_output(
-            "sh -c '(dpkg-query -W || rpm -qa | sort; cat /etc/apt/sources.list.d/* /etc/yum.repos.d/*; ls -lR /etc/modprobe.d;"
-            " ls -l --time-style=full-iso /boot) 2>/dev/null | sha256sum'"
+@functools.cache
+def preflight(*arguments: str) -> dict[str, Said]:
+    """The role alone on every node at once, by the node's name."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yml") as play:
+        json.dump(PLAY, play)
+        play.flush()
+        done = subprocess.run(
+            ["ansible-playbook", "-i", str(ROOT / "inventories/bench"), play.name, *arguments],
+            cwd=ROOT,
+            env={**os.environ, "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
+    told = json.loads(done.stdout[done.stdout.index("{") :])
+    tasks = [(task["task"]["name"], task["hosts"]) for task in told["plays"][0]["tasks"]]
+
+    def of(name: str, node: str) -> str:
+        return next(hosts[node]["stdout"] for task, hosts in tasks if task == name)
+
+    return {
+        node: Said(
+            counts["failures"],
+            counts["changed"],
+            of("before", node),
+            of("after", node),
+            " ".join(" ".join(str(hosts.get(node, {}).get("msg", "")) for _task, hosts in tasks).split()),
+        )
+        for node, counts in told["stats"].items()
+    }
 
 
 @pytest.fixture
@@ -44,12 +84,10 @@ def name(host) -> str:
     return host.check_output("hostname")
 
 
-def test_it_passes_and_changes_nothing(host, name: str, tmp_path: Path) -> None:
-    before = state(host)
-    status, output, recap = preflight(tmp_path, name)
-    assert status == 0, output
-    assert (recap["changed"], recap["failed"]) == (0, 0), output
-    assert state(host) == before
+def test_it_passes_and_changes_nothing(name: str) -> None:
+    said = preflight()[name]
+    assert (said.changed, said.failed) == (0, 0), said
+    assert said.after == said.before
 
 
 @pytest.mark.parametrize(
@@ -66,12 +104,9 @@ def test_it_passes_and_changes_nothing(host, name: str, tmp_path: Path) -> None:
     ],
     ids=["too few GPUs", "unknown branch", "impossible flavour", "installer without sha256"],
 )
-def test_it_refuses_before_anything_changes(host, name: str, tmp_path: Path, extra: str, words: list[str]) -> None:
-    before = state(host)
-    status, output, recap = preflight(tmp_path, name, "-e", extra)
-    assert status != 0, output
-    assert (recap["changed"], recap["failed"]) == (0, 1), output
-    said = " ".join(output.split())
+def test_it_refuses_before_anything_changes(name: str, extra: str, words: list[str]) -> None:
+    said = preflight("-e", extra)[name]
+    assert (said.changed, said.failed) == (0, 1), said
     for word in words:
-        assert word in said, output
-    assert state(host) == before
+        assert word in said.words, said
+    assert said.after == said.before

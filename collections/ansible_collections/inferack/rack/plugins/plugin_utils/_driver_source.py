@@ -77,6 +77,7 @@ def planned_driver(
         "runfile": runfile,
     }
     driver["ready"] = ready(node, driver)
+    driver["reboot"] = reboot_needed(node, driver)
     inlined = [entry["uris"][0] for entry in driver["apt_sources"] if entry["signed_by"] == "inline"]
     if inlined:
         checks.append(
@@ -88,6 +89,21 @@ def planned_driver(
             )
         )
     return driver, checks
+
+
+def reboot_needed(node: Mapping[str, Any], driver: Mapping[str, Any]) -> str:
+    """Whether the node has to boot before it runs the planned driver: `yes`, `no`, or `in use`.
+
+    `in use`: another NVIDIA module is loaded. It is exchanged without a reboot unless something uses it, which only the
+    attempt shows.
+    """
+    if (node.get("nouveau") or {}).get("loaded"):
+        return "yes"
+    facts = node["driver"]
+    loaded = facts.get("loaded_version")
+    if loaded and not (driver["ready"] and loaded == facts.get("module_version")):
+        return "in use"
+    return "no"
 
 
 def _headers(node: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:

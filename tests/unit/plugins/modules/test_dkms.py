@@ -5,6 +5,7 @@ INFERACK_REAL_DKMS=/path/to/dkms runs the same tests against that program; it ha
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import sys
@@ -47,6 +48,9 @@ class Node:
         # The real one passes its options on to nothing else, so that they may stand behind the action.
         self.program.write_text(f'#!/bin/sh\necho "$*" >> {self.log}\nexec {base} "$@" {folders}\n')
         self.program.chmod(0o755)
+        # Which package owns a file, and what the compiler calls itself, is not this machine's to say.
+        for name, script in (("dpkg", "exit 1"), ("rpm", "exit 1"), ("cc", "echo 'cc (GCC) 12.2.0'"), ("depmod", "exit 0")):
+            self.tool(name, script)
         monkeypatch.setattr(dkms, "trees", lambda: self.trees)
         monkeypatch.setattr(_dkms_run.os, "uname", lambda: SimpleNamespace(release=KERNEL, machine="x86_64"))
         monkeypatch.setattr(_dkms_store, "enforced", lambda root: False)
@@ -266,7 +270,6 @@ def test_what_cannot_work_is_refused(node: Node, options: dict[str, Any], words:
 def test_a_node_without_dkms(node: Node) -> None:
     result = node.run(dkms=str(node.root / "no-dkms"))
     assert "no-dkms is not installed" in result["msg"]
-    node.tool("dkms", "sleep 60")
 
 
 def test_a_build_that_hangs(node: Node) -> None:
@@ -282,9 +285,8 @@ def test_what_a_killed_build_left_does_not_stop_the_next(node: Node) -> None:
     node.run(state="built")
     half = node.trees.built("nvidia", "580.95.05", KERNEL, "x86_64") / "nvidia-uvm.ko"
     half.unlink()
-    first = node.run()
-    assert first["failed"] is True
-    assert node.run()["kernels"][0]["after"] == "installed"
+    result = node.run()
+    assert (result["failed"], result["kernels"][0]["after"]) == (False, "installed")
 
 
 def test_an_installed_module_that_is_another_is_replaced(node: Node) -> None:
@@ -303,8 +305,6 @@ def test_dkmss_warning_about_a_compressed_copy_is_no_difference(node: Node) -> N
     rows = [_dkms.Row("nvidia", "580.95.05", KERNEL, "x86_64", "installed", differs=True)]
     node.add_source()
     node.run()
-    import gzip
-
     target = next((node.trees.modules / KERNEL / "updates").rglob("nvidia.ko"))
     target.with_suffix(".ko.gz").write_bytes(gzip.compress(target.read_bytes()))
     target.unlink()

@@ -98,16 +98,16 @@ def steps(row: Row | None, added: bool, wanted: str, differs: bool = False) -> l
     row: the kernel's row. added: the version is registered. wanted: `built` or `installed`.
     differs: what is installed is not what was built, by content; DKMS itself also says so of one file compressed in two ways.
     """
-    todo = [] if added else ["add"]
+    due = [] if added else ["add"]
     if row is not None and row.missing:
-        return [*todo, "remove", "add", "build", *(["install"] if wanted == INSTALLED else [])]
+        return [*due, "remove", "add", "build", *(["install"] if wanted == INSTALLED else [])]
     if row is None or row.state not in BUILT_STATES:
-        return [*todo, "build", *(["install"] if wanted == INSTALLED else [])]
+        return [*due, "build", *(["install"] if wanted == INSTALLED else [])]
     if wanted == INSTALLED and row.state not in INSTALLED_STATES:
-        return [*todo, "install"]
+        return [*due, "install"]
     if wanted == INSTALLED and differs:
-        return [*todo, "reinstall"]
-    return todo
+        return [*due, "reinstall"]
+    return due
 
 
 def really_differs(row: Row | None, trees: Trees) -> bool:

@@ -184,20 +184,22 @@ def ensure(dkms: Dkms, name: str, version: str, kernel: str, wanted: str, *, che
     row = _dkms.row_for(rows, name, version, kernel)
     before = state_of(rows, name, version, kernel)
     added = _dkms.registered(rows, name, version)
-    todo = _dkms.steps(row, added, wanted, _dkms.really_differs(row, dkms.trees))
-    if not todo:
+    due = _dkms.steps(row, added, wanted, _dkms.really_differs(row, dkms.trees))
+    if not due:
         return Outcome(kernel, before, before, passed(name, version, kernel, before, [str(row)] if row else []))
-    refused = _refusal(dkms, name, version, kernel, todo)
+    refused = _refusal(dkms, name, version, kernel, due)
     if refused is not None:
         return Outcome(kernel, before, before, refused)
     if check_mode:
-        found = f"{name}/{version} {before}; would {', '.join(todo)}"
+        found = f"{name}/{version} {before}; would {', '.join(due)}"
         skipped = Check(
             "driver.dkms", SKIP, found, wanted, "Run without check mode.", subject=subject_of(name, version, kernel)
         )
-        return Outcome(kernel, before, wanted, skipped, todo)
+        return Outcome(kernel, before, wanted, skipped, due)
     outcome = Outcome(kernel, before, before, Check("driver.dkms", SKIP))
-    for step in todo:
+    if row is None:
+        remove_half(dkms, name, version, kernel)
+    for step in due:
         if step == "add" and outcome.steps and _dkms.registered(dkms.status(), name, version):
             continue
         output = _step(dkms, step, name, version, kernel)
@@ -240,20 +242,27 @@ def no_kernel(dkms: Dkms, name: str, version: str, kernel: str) -> Check:
     return Check("driver.dkms", FAIL, found, "an installed kernel", remedy, subject=subject_of(name, version, kernel))
 
 
-def _refusal(dkms: Dkms, name: str, version: str, kernel: str, todo: Sequence[str]) -> Check | None:
+def _refusal(dkms: Dkms, name: str, version: str, kernel: str, due: Sequence[str]) -> Check | None:
     """What makes the attempt pointless before anything is touched."""
     subject = subject_of(name, version, kernel)
     if not (dkms.trees.modules / kernel).is_dir():
         return no_kernel(dkms, name, version, kernel)
-    if "add" in todo and not (dkms.trees.source(name, version) / "dkms.conf").is_file():
+    if "add" in due and not (dkms.trees.source(name, version) / "dkms.conf").is_file():
         remedy = "Install the package that brings the source, or run NVIDIA's installer with --dkms."
         found = f"no {dkms.trees.source(name, version)}/dkms.conf"
         return Check("driver.dkms", FAIL, found, f"the source of {name} {version}", remedy, subject=subject)
-    problem = _dkms.header_problem(_dkms.header_facts(dkms.trees, kernel), kernel) if "build" in todo else ""
+    problem = _dkms.header_problem(_dkms.header_facts(dkms.trees, kernel), kernel) if "build" in due else ""
     if problem:
         remedy = "Install the kernel's header package, or update the kernel and reboot into it."
         return Check("driver.headers", FAIL, problem, f"headers of kernel {kernel}", remedy, subject=subject)
     return None
+
+
+def remove_half(dkms: Dkms, name: str, version: str, kernel: str) -> None:
+    """Remove a build that is not whole: DKMS lists none, but takes its folder for a finished one and builds no other."""
+    shutil.rmtree(dkms.trees.version(name, version) / kernel / dkms.machine, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        (dkms.trees.version(name, version) / kernel).rmdir()
 
 
 def undo(dkms: Dkms, name: str, version: str, kernel: str, *, added_here: bool) -> None:
@@ -261,10 +270,7 @@ def undo(dkms: Dkms, name: str, version: str, kernel: str, *, added_here: bool) 
     rows = dkms.status()
     row = _dkms.row_for(rows, name, version, kernel)
     if row is None or row.missing:
-        # DKMS would take such a folder for a finished build, and refuse to build into it.
-        shutil.rmtree(dkms.trees.version(name, version) / kernel / dkms.machine, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            (dkms.trees.version(name, version) / kernel).rmdir()
+        remove_half(dkms, name, version, kernel)
     if not added_here or any(other.name == name and other.version == version and other.kernel for other in dkms.status()):
         return
     if dkms.owner(dkms.trees.source(name, version)) is None:

@@ -239,5 +239,5 @@ def _register(dkms: Dkms, manifest: Manifest, config: bytes, outcome: Outcome) -
 def _take_back(dkms: Dkms, manifest: Manifest, added: bool) -> None:
     """Remove what an import put into the tree, and the registration that it made."""
     name, version, kernel = manifest.name, manifest.version, manifest.kernel
-    shutil.rmtree(dkms.trees.version(name, version) / kernel / dkms.machine, ignore_errors=True)
+    _dkms_run.remove_half(dkms, name, version, kernel)
     _dkms_run.undo(dkms, name, version, kernel, added_here=not added)

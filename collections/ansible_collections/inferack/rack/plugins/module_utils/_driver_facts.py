@@ -74,10 +74,15 @@ def licence_flavour(licence: str | None) -> str | None:
     return "open" if re.search(r"MIT|GPL", licence) else "proprietary"
 
 
-def module_names(modules_dep: str) -> list[str]:
-    """The names under which NVIDIA's main module is built for a kernel, from its modules.dep; the usual ones always."""
+def built_module_names(modules_dep: str) -> list[str]:
+    """The names under which NVIDIA's main module is built for a kernel, from its modules.dep."""
     pattern = r"(?m)^[^:\n]*?(?:^|/)(nvidia(?:-current|-tesla(?:-\d+)?|-legacy-\d+xx)?(?:-open)?)\.ko[.\w]*:"
-    return list(dict.fromkeys([*MODULE_NAMES, *re.findall(pattern, modules_dep)]))
+    return list(dict.fromkeys(re.findall(pattern, modules_dep)))
+
+
+def module_names(modules_dep: str) -> list[str]:
+    """`built_module_names`, behind the usual ones, which are there even where modules.dep is not."""
+    return list(dict.fromkeys([*MODULE_NAMES, *built_module_names(modules_dep)]))
 
 
 def parse_dkms_version(text: str) -> str | None:

@@ -189,7 +189,8 @@ from ansible_collections.inferack.rack.plugins.module_utils import _dkms, _dkms_
 from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, PASS, REPORT_ONLY, Check, finish
 from ansible_collections.inferack.rack.plugins.module_utils._dkms_archive import ID, ArchiveError
 
-EXPORTED, IMPORTED = "exported", "imported"
+EXPORTED = "exported"
+IMPORTED = "imported"
 
 #: DKMS reads the first, then the others in their order (dkms.8).
 FRAMEWORK = ("/etc/dkms/framework.conf", "/etc/dkms/framework.conf.d")

@@ -260,6 +260,38 @@ def test_every_kind_names_what_was_expected_and_what_to_do(kind: str) -> None:
     assert "{" not in said
 
 
+@pytest.mark.parametrize(
+    ("middle", "kind", "error"),
+    [
+        (
+            "   /tmp/selfgz/kernel/nvidia/nv-pci.c:242:9: error: too few arguments to function 'pci_resize_resource'\n",
+            log.API,
+            "nv-pci.c:242:9: error: too few",
+        ),
+        (
+            "ERROR: Unable to find the kernel source tree for the currently running kernel.\n",
+            log.HEADERS,
+            "ERROR: Unable to find the kernel source tree",
+        ),
+        ("ERROR: Unable to find the development tool `cc` in your path\n", log.COMPILER_ABSENT, "development tool `cc`"),
+        ("ERROR: Unable to load the kernel module 'nvidia.ko'.\n", log.OTHER, "ERROR: Unable to load the kernel module"),
+    ],
+)
+def test_the_installers_log(middle: str, kind: str, error: str) -> None:
+    """NVIDIA's installer says first that a step failed, then why."""
+    text = (
+        "nvidia-installer log file '/var/log/nvidia-installer.log'\n-> Error.\n"
+        'ERROR: An error occurred while performing the step: "Building kernel modules". See /var/log/nvidia-installer.log for'
+        " details.\n-> The command `cd ./kernel; /usr/bin/make -k -j8` failed with the following output:\n"
+        f"{middle}   make[1]: *** [scripts/Makefile.build:249: nv-pci.o] Error 1\n"
+        "ERROR: Installation has failed.  Please see the file '/var/log/nvidia-installer.log' for details.\n"
+    )
+    failure = log.read(text)
+    assert failure is not None
+    assert failure.kind == kind
+    assert error in failure.error
+
+
 def test_every_kind_has_a_pattern_a_verdict_and_a_case() -> None:
     kinds = {kind for kind, _pattern in log.PATTERNS}
     assert kinds == set(log.VERDICTS) == {case[2] for case in CASES}

@@ -70,7 +70,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|include/(?:generated/autoconf\.h|config/auto\.conf) (?:or|are|is)\b.*missing"
             r"|The Module\.symvers file is missing|Module\.symvers.* (?:is missing|does not exist)"
             r"|\*\*\* \S*/(?:build|source|linux-headers\S*|kernels/\S+): No such file or directory"
-            r"|No rule to make target '(?:modules|oldconfig)'"
+            r"|No rule to make target [`'](?:modules|oldconfig)'"
             rf"|fatal error: {_EVER}: No such file or directory"
             r"|scripts/(?:basic/fixdep|mod/modpost|genksyms/genksyms): (?:not found|No such file|Exec format error)"
             r"|tools/(?:objtool/objtool|bpf/resolve_btfids/resolve_btfids): (?:not found|No such file|Exec format error)"
@@ -103,7 +103,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (SIGNING, r"sign-file: .*|At main\.c:\d+|SSL error:|[Ff]ailed to sign|Signing (?:of )?.* failed|kmodsign: "),
         (
             OTHER,
-            r"\berror: |ERROR: modpost: |\*\*\* (?!\[)|Error! |FATAL: |cannot find -l|: command not found|: Permission denied",
+            r"\berror: |(?:^|\s)ERROR: |\*\*\* (?!\[)|Error! |FATAL: |cannot find -l|: command not found|: Permission denied",
         ),
     )
 )
@@ -112,6 +112,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 CONSEQUENCE = re.compile(
     r"\(ignored\)|\*\*\* \[.*\] Error (?!137\b)\d+|\*\*\* Waiting for unfinished jobs|\*\*\* Deleting file"
     r"|warnings being treated as errors|compilation terminated|[Bb]ad (?:return|exit) status|Consult /?\S* for more"
+    r"|An error occurred while performing the step|Failed to run `|Installation has failed|See \S*/nvidia-installer\.log"
     r"|recipe for target|One or more modules failed|Refer to previous errors|autoinstall on .* failed for"
     r"|Build of \S+ failed for:|: warning: |: note: "
 )

@@ -126,11 +126,11 @@ def knows(driver: str, gpu: Gpu, data: Data) -> bool:
     """Whether a branch, or an exact version of it, knows this GPU. Unknown GPUs pass: the node's plan warns of them."""
     if gpu.architecture is None:
         return True
-    row = data["architectures"][gpu.architecture]
+    known = data["architectures"][gpu.architecture]["branches"]
     number = int(branch_of(driver))
-    if row["first_branch"] is not None and number < int(row["first_branch"]):
+    if known["first"] is not None and number < int(known["first"]):
         return False
-    if row["last_branch"] is not None and number > int(row["last_branch"]):
+    if known["last"] is not None and number > int(known["last"]):
         return False
     minimum = minimum_driver(gpu, data)
     return minimum is None or driver_at_least(driver, minimum)
@@ -191,11 +191,11 @@ def why_not(driver: str, flavour: str, gpus: Sequence[Gpu], data: Data) -> str:
 
 
 def _out_of_range(branch: str, gpu: Gpu, data: Data) -> str:
-    row = data["architectures"][gpu.architecture or ""]
-    last = row["last_branch"]
+    known = data["architectures"][gpu.architecture or ""]["branches"]
+    last = known["last"]
     if last is not None and int(branch) > int(last):
         return f"{gpu.name} ({gpu.architecture}) was dropped after R{last}"
-    floor = minimum_driver(gpu, data) or f"R{row['first_branch']}"
+    floor = minimum_driver(gpu, data) or f"R{known['first']}"
     return f"{gpu.name} ({gpu.architecture}) needs driver {floor} or later"
 
 
@@ -274,7 +274,7 @@ def image_conflict(needs: ImageNeeds, gpus: Sequence[Gpu], data: Data) -> str:
     if needs.compute and compute and version_key(compute) < version_key(needs.compute):
         return f"compute capability {needs.compute} or later"
     for gpu in gpus:
-        last = data["architectures"][gpu.architecture]["last_cuda"] if gpu.architecture else None
+        last = data["architectures"][gpu.architecture]["cuda"]["last"] if gpu.architecture else None
         if last and needs.cuda and version_key(needs.cuda)[0] > int(last):
             return f"a later architecture than {gpu.architecture}, whose last CUDA is {last}.x"
     return ""
@@ -283,9 +283,9 @@ def image_conflict(needs: ImageNeeds, gpus: Sequence[Gpu], data: Data) -> str:
 def image_too_old(needs: ImageNeeds, gpus: Sequence[Gpu], data: Data) -> str:
     """The first CUDA version with code for these GPUs, when the image's is older; else empty."""
     firsts = [
-        str(data["products"].get(gpu.device_id, {}).get("cuda") or data["architectures"][gpu.architecture]["first_cuda"])
+        str(data["products"].get(gpu.device_id, {}).get("cuda") or data["architectures"][gpu.architecture]["cuda"]["first"])
         for gpu in gpus
-        if gpu.architecture and data["architectures"][gpu.architecture]["first_cuda"]
+        if gpu.architecture and data["architectures"][gpu.architecture]["cuda"]["first"]
     ]
     first = max(firsts, key=version_key, default="")
     return first if first and needs.cuda and version_key(needs.cuda) < version_key(first) else ""

@@ -272,3 +272,27 @@ def test_no_impossible_pair_in_the_whole_table() -> None:
             walked += 1
     print(f"walked {walked} combinations of branch, architectures and flavour")
     assert walked == len(DATA["branches"]) * 45 * 2
+
+
+def test_no_impossible_pair_for_any_device_id() -> None:
+    """Every device id with every branch and flavour: products that need more than their architecture are among them."""
+    floors = {"2901": (570, "570.133.20"), "3182": (575, "575.51.03"), "31c2": (575, "575.51.03")}
+    open_only = {"2342", "2348", *DATA["gpus"]["blackwell"]}
+    no_open = {device for name in ("kepler", "maxwell", "pascal", "volta") for device in DATA["gpus"][name]}
+    walked = 0
+    for device, branch in itertools.product(DATA["by_device"], DATA["branches"]):
+        usable = compat.flavours(branch, gpus(device), DATA)
+        assert not (device in open_only and "proprietary" in usable), (device, branch)
+        assert not (device in no_open and usable and ("open" in usable or int(branch) > 580)), (device, branch)
+        assert not (int(branch) >= 615 and "proprietary" in usable), (device, branch)
+        number, _floor = floors.get(device, (0, ""))
+        assert not (usable and int(branch) < number), (device, branch)
+        if not usable:
+            assert compat.why_not(branch, "", gpus(device), DATA), (device, branch)
+        walked += 1
+    for device, (number, floor) in floors.items():
+        below = f"{number}.1.1"
+        assert compat.flavours(below, gpus(device), DATA) == []
+        assert not compat.driver_at_least(below, floor)
+    print(f"walked {walked} pairs of device id and branch")
+    assert walked == len(DATA["by_device"]) * len(DATA["branches"]) > 2000

@@ -160,6 +160,7 @@ def _runfile(
 ) -> tuple[dict[str, Any] | None, list[Check]]:
     """Address, sha256 and version of NVIDIA's installer, and what is missing of them."""
     known = data["runfile"]
+    version_asked = version
     version = version or str(given.get("version") or "") or known["versions"].get(choice.branch, {}).get("version", "")
     if not version:
         return None, [
@@ -167,6 +168,15 @@ def _runfile(
                 f"no version of R{choice.branch} for NVIDIA's installer",
                 "an exact version",
                 "Set inferack_driver_runfile with url, sha256 and version, or inferack_driver_version.",
+                "installer",
+            )
+        ]
+    if given.get("version") and not version_asked and compat.branch_of(str(given["version"])) != choice.branch:
+        return None, [
+            refusal(
+                f"inferack_driver_runfile of version {given['version']}",
+                f"a version of R{choice.branch}",
+                "Change url, sha256 and version of inferack_driver_runfile to one of that branch, or ask for its own branch.",
                 "installer",
             )
         ]

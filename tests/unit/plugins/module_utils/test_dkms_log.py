@@ -226,6 +226,13 @@ CASES = [
         "vm_flags_t",
     ),
     (
+        "built, and refused by the kernel",
+        "ERROR: Unable to load the kernel module 'nvidia.ko'.  This happens most frequently when\n",
+        log.LOAD,
+        "Unable to load the kernel module",
+        "",
+    ),
+    (
         "something else",
         "make: *** No rule to make target 'nvidia.o', needed by 'x'.  Stop.\n",
         log.OTHER,
@@ -252,7 +259,9 @@ def test_the_first_real_error(middle: str, kind: str, error: str, symbol: str) -
 def test_every_kind_names_what_was_expected_and_what_to_do(kind: str) -> None:
     check = log.verdict(log.Failure(kind, "THE LINE", 7, "", ["THE LINE"]), "nvidia 580.95.05", "6.1.0-42-amd64")
     assert check.status == "fail"
-    assert check.id == {log.DISK: "node.disk", log.HEADERS: "driver.headers"}.get(kind, "driver.dkms")
+    assert check.id == {log.DISK: "node.disk", log.HEADERS: "driver.headers", log.LOAD: "driver.module"}.get(
+        kind, "driver.dkms"
+    )
     said = sentence(check)
     assert "THE LINE" in said
     assert check.expected
@@ -274,7 +283,7 @@ def test_every_kind_names_what_was_expected_and_what_to_do(kind: str) -> None:
             "ERROR: Unable to find the kernel source tree",
         ),
         ("ERROR: Unable to find the development tool `cc` in your path\n", log.COMPILER_ABSENT, "development tool `cc`"),
-        ("ERROR: Unable to load the kernel module 'nvidia.ko'.\n", log.OTHER, "ERROR: Unable to load the kernel module"),
+        ("ERROR: Unable to load the kernel module 'nvidia.ko'.\n", log.LOAD, "ERROR: Unable to load the kernel module"),
     ],
 )
 def test_the_installers_log(middle: str, kind: str, error: str) -> None:
@@ -298,7 +307,20 @@ def test_every_kind_has_a_pattern_a_verdict_and_a_case() -> None:
     assert set(log.FIRST) | set(log.LAST) < kinds
 
 
-@pytest.mark.parametrize("text", ["", HEAD, TAIL, HEAD + TAIL, "all is well\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        HEAD,
+        TAIL,
+        HEAD + TAIL,
+        "all is well\n",
+        "ERROR (dkms apport): kernel package linux-headers-6.17.9 is not supported\n" + TAIL,
+        "ERROR: Unable to open 'kernel/dkms.conf' for copying (No such file or directory)\n",
+        "WARNING: The compiler used to compile the kernel (gcc 5.0) does not exactly match the current compiler (gcc 5.1).\n",
+        "WARNING: modpost: missing MODULE_DESCRIPTION() in nvidia.o\n",
+    ],
+)
 def test_consequences_alone_are_no_cause(text: str) -> None:
     assert log.read(text) is None
 
@@ -391,3 +413,10 @@ def test_a_long_log_is_read_quickly() -> None:
     failure = log.read("\n".join([line] * 3000) + "\n" + CASES[0][1] + TAIL)
     assert failure is not None
     assert failure.kind == log.API
+
+
+def test_the_compilers_that_a_log_compares() -> None:
+    assert log.compilers_of(HEAD) == log.Compilers(
+        "x86_64-linux-gnu-gcc-14 (Debian 14.2.0-19) 14.2.0", "gcc-14 (Debian 14.2.0-19) 14.2.0"
+    )
+    assert log.compilers_of("  CC [M] x\n") == log.Compilers()

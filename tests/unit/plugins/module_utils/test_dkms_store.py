@@ -49,9 +49,3 @@ def test_the_kernels_own_vermagic(tmp_path: Path) -> None:
     write(tmp_path, f"{K}/kernel/a.ko", b"no module")
     write(tmp_path, f"{K}/kernel/b.ko", b"\x7fELF\0vermagic=6.1.0-42-amd64 SMP \0")
     assert _dkms_store.kernel_vermagic(trees, K) == "6.1.0-42-amd64 SMP"
-
-
-def test_the_compiler_of_a_build() -> None:
-    log = "warning: the compiler differs\n  The kernel was built by: gcc-12 (D) 12.2.0\n  You are using:           cc (D) 12.2.0\n"
-    assert _dkms_store.build_compiler(log) == "cc (D) 12.2.0"
-    assert _dkms_store.build_compiler("  CC [M] x\n") is None

@@ -23,6 +23,7 @@ LICENCE = "licence"
 API = "api change"
 EXCLUDED = "excluded"
 SIGNING = "signing"
+LOAD = "load"
 OTHER = "other"
 
 #: Kinds that hide all others wherever they stand: without room, memory, compiler or headers every later line is a consequence.
@@ -30,7 +31,7 @@ OTHER = "other"
 FIRST = (DISK, MEMORY, COMPILER_ABSENT, HEADERS, COMPILER_MISMATCH, EXCLUDED)
 
 #: Kinds that count only when nothing else does: sign-file's complaints also stand in logs of builds that went well.
-LAST = (SIGNING, OTHER)
+LAST = (SIGNING, LOAD, OTHER)
 
 #: How much of a line is kept: compilers print commands of several thousand characters.
 WIDTH = 300
@@ -80,7 +81,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             COMPILER_MISMATCH,
             r"unrecognized command.line option|unknown argument: '-|error: unrecognized argument (?:in|to) (?:option|'-)"
             r"|incompatible gcc/plugin versions|cannot load plugin|was built with different (?:gcc|compiler)"
-            r"|[Cc]ompiler version check failed"
+            r"|(?:[Cc]ompiler|CC) version check failed|does not exactly match the current compiler"
             r"|error: (?:sorry, this file requires|Sorry, your (?:version of GCC|compiler) is too old)"
             r"|compiler lacks (?:asm-goto|retpoline) support|\bis too old\. (?:Clang|GCC)|Compiler '?\S+'? is too old",
         ),
@@ -101,9 +102,11 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             rf"|ERROR: modpost: {_Q}?\w+{_Q}? \[\S+\] undefined!",
         ),
         (SIGNING, r"sign-file: .*|At main\.c:\d+|SSL error:|[Ff]ailed to sign|Signing (?:of )?.* failed|kmodsign: "),
+        (LOAD, r"Unable to load the kernel module|could not insert '?\S+'?: "),
         (
             OTHER,
-            r"\berror: |(?:^|\s)ERROR: |\*\*\* (?!\[)|Error! |FATAL: |cannot find -l|: command not found|: Permission denied",
+            r"\berror: |(?:^|\s)ERROR: |(?:make(?:\[\d+\])?: |^)\*\*\* (?!\[)|Error! |FATAL: "
+            r"|cannot find -l|: command not found|: Permission denied",
         ),
     )
 )
@@ -113,7 +116,8 @@ CONSEQUENCE = re.compile(
     r"\(ignored\)|\*\*\* \[.*\] Error (?!137\b)\d+|\*\*\* Waiting for unfinished jobs|\*\*\* Deleting file"
     r"|warnings being treated as errors|compilation terminated|[Bb]ad (?:return|exit) status|Consult /?\S* for more"
     r"|An error occurred while performing the step|Failed to run `|Installation has failed|See \S*/nvidia-installer\.log"
-    r"|recipe for target|One or more modules failed|Refer to previous errors|autoinstall on .* failed for"
+    r"|Unable to open 'kernel/dkms\.conf'|^\s*WARNING: |recipe for target"
+    r"|One or more modules failed|Refer to previous errors|autoinstall on .* failed for"
     r"|Build of \S+ failed for:|: warning: |: note: "
 )
 
@@ -213,6 +217,13 @@ class Compilers:
         return kernel is not None and found is not None and kernel != found
 
 
+def compilers_of(log: str) -> Compilers:
+    """The compilers that a build's log compares, as NVIDIA's Kbuild prints where their names differ."""
+    theirs = re.search(r"The kernel was built by:\s*(\S.*)", log)
+    ours = re.search(r"You are using:\s*(\S.*)", log)
+    return Compilers(theirs.group(1).strip() if theirs else None, ours.group(1).strip() if ours else None)
+
+
 def major_version(compiler: str | None) -> int | None:
     """The major version in a compiler's own words: `gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0` → 12.
 
@@ -296,6 +307,12 @@ VERDICTS: dict[str, tuple[str, str, str, str]] = {
         "{what} was built but not signed: {error}",
         "a key and a certificate that sign-file accepts",
         "Mend or remove the files that mok_signing_key and mok_certificate in /etc/dkms/framework.conf name, and run again.",
+    ),
+    LOAD: (
+        "driver.module",
+        "{what} was built and the kernel refused to load it: {error}",
+        "a module that kernel {kernel} loads",
+        "Look at `dmesg` on the node: a key error means Secure Boot, a format error a module of another kernel.",
     ),
     OTHER: (
         "driver.dkms",

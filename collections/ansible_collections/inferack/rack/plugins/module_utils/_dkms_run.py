@@ -132,7 +132,8 @@ def explain(
     own = _dkms_log.read(said)
     early = own is not None and own.kind in (_dkms_log.HEADERS, _dkms_log.EXCLUDED, _dkms_log.DISK, _dkms_log.COMPILER_ABSENT)
     failure = own if early else (_dkms_log.read(text) or own)
-    both = compilers(dkms, kernel)
+    node, told = compilers(dkms, kernel), _dkms_log.compilers_of(text)
+    both = _dkms_log.Compilers(told.kernel or node.kernel, told.found or node.found)
     headers = _dkms.header_facts(dkms.trees, kernel)
     tail = [line.rstrip()[: _dkms_log.WIDTH] for line in said.splitlines() if line.strip()][-6:]
     evidence = [

@@ -49,14 +49,6 @@ class Exported:
         return Check(ID, PASS, str(self.path), f"vermagic {self.manifest.vermagic}", subject=subject)
 
 
-def build_compiler(log: str) -> str | None:
-    """The compiler that a make.log says was used (`You are using: …`, as Kbuild prints where it is not the kernel's)."""
-    for line in log.splitlines():
-        if line.strip().startswith("You are using:"):
-            return line.partition(":")[2].strip() or None
-    return None
-
-
 def export(dkms: Dkms, name: str, version: str, kernel: str, archive: Path, *, check_mode: bool = False) -> Exported:
     """Write the modules built for a kernel into an archive. An archive of the same modules is left as it is.
 
@@ -73,7 +65,8 @@ def export(dkms: Dkms, name: str, version: str, kernel: str, archive: Path, *, c
     if config is None:
         raise ArchiveError(f"expected the dkms.conf of {name}/{version}, found none")
     content = config.read_bytes()
-    compiler = build_compiler(_text(folder.parent / "log" / "make.log")) or _dkms_run.compilers(dkms, kernel).found
+    log = _text(folder.parent / "log" / "make.log")
+    compiler = _dkms_log.compilers_of(log).found or _dkms_run.compilers(dkms, kernel).found
     manifest = _dkms_archive.describe(folder, content, name, version, kernel, arch, compiler)
     path = archive / manifest.file_name if archive.is_dir() else archive
     with contextlib.suppress(ArchiveError):

@@ -132,7 +132,8 @@ BUILD_FAILED = re.compile(
 def dkms_failure(log: str, node: Mapping[str, Any], driver: Mapping[str, Any]) -> Check:
     """The check for a module that did not build, from make.log."""
     what = f"{driver['dkms_name']} of R{driver['branch']}"
-    return _dkms_log.verdict(_dkms_log.read(log), what, node["kernel"]["release"], evidence=_tail(log))
+    both = _dkms_log.compilers_of(log)
+    return _dkms_log.verdict(_dkms_log.read(log), what, node["kernel"]["release"], both, evidence=_tail(log))
 
 
 def install_failure(

@@ -20,6 +20,7 @@ from ansible_collections.inferack.rack.plugins.module_utils import (
     _checks,
     _container_gpu,
     _daemon_json,
+    _dkms_log,
     _nvidia_smi,
     _smi_reading,
 )
@@ -328,3 +329,29 @@ def test_docker(path: Path, expected: str) -> None:
         return
     assert words is not None
     assert DOCKER[path.name] in words.found
+
+
+# --- builds of kernel modules -----------------------------------------------------------------------------------------------
+
+#: What failed builds and installers printed: the kind of the first real error, None where the text holds no cause.
+BUILDS: dict[str, str | None] = {
+    "dkms_cc_version_ubuntu2204.log": _dkms_log.COMPILER_MISMATCH,
+    "dkms_ubuntu_apport_headers_red_herring.log": None,
+    "gpu_operator_nouveau_dkmsconf.log": None,
+    "installer_cc_mismatch_old.log": _dkms_log.COMPILER_MISMATCH,
+    "installer_kernel_source_missing.log": _dkms_log.HEADERS,
+    "installer_load_failed_secureboot_k8s.log": _dkms_log.LOAD,
+}
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_builds(name: str) -> None:
+    case = CASES / "dmesg" / name
+    if not case.exists():
+        pytest.skip(f"no case collection at {CASES}")
+    failure = _dkms_log.read(read(case))
+    assert (failure.kind if failure else None) == BUILDS[name]
+    said = _checks.sentence(_dkms_log.verdict(failure, "nvidia 1", "6.1"))
+    assert "\n" not in said
+    # A guess that a message makes among others is no finding.
+    assert "nouveau" not in said.partition(";")[0] or failure is None or failure.kind != _dkms_log.OTHER

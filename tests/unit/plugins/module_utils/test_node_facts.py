@@ -149,6 +149,7 @@ def test_a_debian_node_with_everything(tmp_path: Path) -> None:
         "module_version": "535.309.01",
         "module_name": "nvidia-current",
         "flavour": "proprietary",
+        "kernels": {release: "535.309.01", "6.1.0-30-amd64": None},
         "smi_path": "/usr/bin/nvidia-smi",
         "runfile": False,
     }
@@ -379,3 +380,31 @@ def test_a_stopped_engine_is_not_started_by_asking(tmp_path: Path, monkeypatch: 
 
 def test_an_engine_that_is_not_there_gives_none(tmp_path: Path) -> None:
     assert _node_facts.engine_info(str(tmp_path / "docker.sock"), 1.0) is None
+
+
+def test_kernels_that_can_be_booted_and_what_each_has(tmp_path: Path) -> None:
+    other, leftover = "6.1.0-42-amd64", "6.1.0-12-amd64"
+    release = node(tmp_path, Tools({})).release
+    write(
+        tmp_path,
+        {
+            f"lib/modules/{release}/modules.dep": "updates/dkms/nvidia-current.ko:\n",
+            f"lib/modules/{other}/modules.dep": "updates/dkms/nvidia-current.ko:\n",
+            f"lib/modules/{leftover}/modules.builtin": "",
+            f"boot/vmlinuz-{release}": "",
+            f"boot/vmlinuz-{other}": "",
+            "boot/vmlinuz-5.10.0-1-amd64": "",
+            "boot/grub/grub.cfg": f"set default=\"0\"\nmenuentry 'Debian' --class x {{\n\tlinux\t/boot/vmlinuz-{other} root=x\n}}\n",
+        },
+    )
+    tools = Tools(
+        {
+            f"modinfo -k {release}": Output(1, "filename: /x/nvidia-current.ko\nversion: 535.309.01\n"),
+            f"modinfo -k {other}": Output(0, "filename: /x/nvidia-current.ko\nversion: 535.104.05\n"),
+        }
+    )
+    facts, unread = _node_facts.gather(node(tmp_path, tools))
+    assert unread == {}
+    assert facts["kernel"]["bootable"] == sorted([release, other])
+    assert facts["kernel"]["default"] == other
+    assert facts["driver"]["kernels"] == {release: "535.309.01", other: "535.104.05", leftover: None}

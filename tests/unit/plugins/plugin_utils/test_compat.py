@@ -106,6 +106,8 @@ def test_driver_at_least(driver: str, floor: str, expected: bool) -> None:
         ("nvcr.io/nvidia/tritonserver:26.07-py3", "Triton", "26.07", "580"),
         ("mirror.example:5000/nvidia/tritonserver:24.10-py3", "Triton", "24.10", "525"),
         ("mirror.example:5000/nvidia/tritonserver:25.07-py3@sha256:ab", "Triton", "25.07", "525"),
+        ("mirror.example/nvidia/cuda:13.0.1-base-ubuntu24.04", "CUDA", "13.0.1", "580"),
+        ("nvidia/cuda:12.8.1-devel", "CUDA", "12.8.1", "525"),
         ("nvcr.io/nim/meta/llama-3.1-8b-instruct:1.8.4", "NIM (large language model)", "1.8.4", "580"),
         ("nvcr.io/nim/nvidia/nv-embedqa-e5-v5:1.0", "NIM (embedding and reranking)", "1.0", None),
     ],
@@ -117,10 +119,83 @@ def test_image_needs(image: str, kind: str, release: str, driver: str | None) ->
 
 
 @pytest.mark.parametrize(
-    "image", ["busybox:1.36", "mirror.example:5000/tritonserver", "nvidia/tritonserver:99.01", "tritonserver-like:1"]
+    "image",
+    [
+        "busybox:1.36",
+        "mirror.example:5000/tritonserver",
+        "nvidia/tritonserver:23.01-py3",
+        "nvidia/tritonserver:main",
+        "tritonserver-like:1",
+        "nvidia/cuda:latest",
+        "nvidia/cuda:99.1-base",
+    ],
 )
 def test_unknown_images_are_not_judged(image: str) -> None:
     assert compat.image_needs(image, DATA) is None
+
+
+def test_a_release_newer_than_the_data_needs_at_least_what_the_newest_known_one_does() -> None:
+    needs = compat.image_needs("nvidia/tritonserver:99.01-py3", DATA)
+    assert needs is not None
+    assert (needs.release, needs.driver, needs.compute, needs.known) == ("99.01", "580", "7.5", False)
+
+
+@pytest.mark.parametrize(
+    ("image", "devices", "conflict"),
+    [
+        ("nvidia/tritonserver:25.01-py3", ("1db5",), "compute capability 7.5 or later"),
+        ("nvidia/tritonserver:24.12-py3", ("1db5",), ""),
+        ("nvidia/cuda:13.0.1-base-ubuntu24.04", ("2330", "1db5"), "a later architecture than volta, whose last CUDA is 12.x"),
+        ("nvidia/cuda:12.8.1-base-ubuntu24.04", ("102d",), "a later architecture than kepler, whose last CUDA is 11.x"),
+        ("nvidia/cuda:13.0.1-base-ubuntu24.04", ("2330", "ffff"), ""),
+    ],
+)
+def test_images_that_no_driver_makes_run(image: str, devices: tuple[str, ...], conflict: str) -> None:
+    needs = compat.image_needs(image, DATA)
+    assert needs is not None
+    assert compat.image_conflict(needs, gpus(*devices), DATA) == conflict
+
+
+@pytest.mark.parametrize(
+    ("image", "devices", "first"),
+    [
+        ("nvidia/tritonserver:24.12-py3", ("2901",), "12.8"),
+        ("nvidia/tritonserver:25.01-py3", ("2901",), ""),
+        ("nvidia/tritonserver:25.03-py3", ("2901", "3182"), "12.9"),
+        ("nvidia/tritonserver:24.12-py3", ("2330", "1eb8"), ""),
+        ("nvidia/tritonserver:24.12-py3", ("ffff",), ""),
+    ],
+)
+def test_images_from_before_the_gpus(image: str, devices: tuple[str, ...], first: str) -> None:
+    needs = compat.image_needs(image, DATA)
+    assert needs is not None
+    assert compat.image_too_old(needs, gpus(*devices), DATA) == first
+
+
+@pytest.mark.parametrize(
+    ("driver", "devices", "expected"),
+    [
+        ("570.133.20", ("2901",), ["open"]),
+        ("570.124.06", ("2901",), []),
+        ("575.51.03", ("3182",), []),  # no branch of the table, although new enough
+        ("580.65.06", ("3182",), ["open"]),
+        ("580.65.06", ("1db5",), ["proprietary"]),
+    ],
+)
+def test_flavours_of_an_exact_version(driver: str, devices: tuple[str, ...], expected: list[str]) -> None:
+    assert compat.flavours(driver, gpus(*devices), DATA) == expected
+
+
+def test_latest_tries_the_supported_branches_first() -> None:
+    order = compat.newest_first(date(2026, 11, 30), DATA)
+    assert order[:5] == ["620", "615", "595", "590", "580"]
+    assert order[5:7] == ["610", "570"]
+    assert set(order) == set(DATA["branches"])
+
+
+@pytest.mark.parametrize(("driver", "release"), [("580", "24.12"), ("535", "24.12"), ("470", None)])
+def test_newest_triton_for_old_gpus(driver: str, release: str | None) -> None:
+    assert compat.newest_triton(driver, DATA, gpus("1db5")) == release
 
 
 @pytest.mark.parametrize(("driver", "release"), [("535", "25.07"), ("570.211.01", "25.07"), ("580", "26.07"), ("470", None)])
@@ -159,6 +234,17 @@ def test_every_row_has_a_source_and_every_id_one_architecture() -> None:
     assert len(ids) == len(set(ids)) > 200
     assert all(len(device) == 4 and device == device.lower() for device in ids)
     assert set(DATA["recommended"]) <= set(DATA["branches"])
+    assert set(DATA["runfile"]["versions"]) <= set(DATA["branches"])
+    assert all(compat.branch_of(row["version"]) == branch for branch, row in DATA["runfile"]["versions"].items())
+    assert set(DATA["products"]) <= set(ids)
+    for row in DATA["branches"].values():
+        assert row["prefers"] in row["flavours"]
+        assert row["end_of_life"] is None or compat.version_key(str(row["end_of_life"]).replace("-", "."))
+    for row in DATA["triton"]["releases"].values():
+        assert compat.cuda_floor(row["cuda"], DATA)
+    for name, row in DATA["distributions"].items():
+        for (branch, flavour), _offer in compat.offers(row).items():
+            assert flavour in DATA["branches"][branch]["flavours"], (name, branch, flavour)
 
 
 def test_no_impossible_pair_in_the_whole_table() -> None:
@@ -186,3 +272,27 @@ def test_no_impossible_pair_in_the_whole_table() -> None:
             walked += 1
     print(f"walked {walked} combinations of branch, architectures and flavour")
     assert walked == len(DATA["branches"]) * 45 * 2
+
+
+def test_no_impossible_pair_for_any_device_id() -> None:
+    """Every device id with every branch and flavour: products that need more than their architecture are among them."""
+    floors = {"2901": (570, "570.133.20"), "3182": (575, "575.51.03"), "31c2": (575, "575.51.03")}
+    open_only = {"2342", "2348", *DATA["gpus"]["blackwell"]}
+    no_open = {device for name in ("kepler", "maxwell", "pascal", "volta") for device in DATA["gpus"][name]}
+    walked = 0
+    for device, branch in itertools.product(DATA["by_device"], DATA["branches"]):
+        usable = compat.flavours(branch, gpus(device), DATA)
+        assert not (device in open_only and "proprietary" in usable), (device, branch)
+        assert not (device in no_open and usable and ("open" in usable or int(branch) > 580)), (device, branch)
+        assert not (int(branch) >= 615 and "proprietary" in usable), (device, branch)
+        number, _floor = floors.get(device, (0, ""))
+        assert not (usable and int(branch) < number), (device, branch)
+        if not usable:
+            assert compat.why_not(branch, "", gpus(device), DATA), (device, branch)
+        walked += 1
+    for device, (number, floor) in floors.items():
+        below = f"{number}.1.1"
+        assert compat.flavours(below, gpus(device), DATA) == []
+        assert not compat.driver_at_least(below, floor)
+    print(f"walked {walked} pairs of device id and branch")
+    assert walked == len(DATA["by_device"]) * len(DATA["branches"]) > 2000

@@ -250,3 +250,65 @@ def test_packages_are_asked_for_where_no_component_is_due() -> None:
     (check,) = [check for check in checks.headers_check(node, plan, output, "apt") if check.status == "fail"]
     assert (check.id, check.subject) == ("driver.plan", "packages")
     assert "nvidia-dkms-580-server-open" in sentence(check)
+
+
+RUNNING, NEWER, OLDER = "6.1.0-42-amd64", "6.1.0-43-amd64", "6.1.0-30-amd64"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "on_disk", "expected"),
+    [
+        ({"bootable": [RUNNING], "default": RUNNING}, {RUNNING: "535.309.01"}, {RUNNING: "pass"}),
+        (
+            {"bootable": [RUNNING, NEWER], "default": NEWER},
+            {RUNNING: "535.309.01", NEWER: None},
+            {NEWER: "fail", RUNNING: "pass"},
+        ),
+        (
+            {"bootable": [RUNNING, NEWER], "default": NEWER},
+            {RUNNING: "535.309.01", NEWER: "550.163.01"},
+            {NEWER: "fail", RUNNING: "pass"},
+        ),
+        (
+            {"bootable": [OLDER, RUNNING], "default": RUNNING},
+            {RUNNING: "535.309.01", OLDER: None},
+            {RUNNING: "pass", OLDER: "warn"},
+        ),
+        (
+            {"bootable": [RUNNING, NEWER], "default": None},
+            {RUNNING: "535.309.01"},
+            {RUNNING: "pass", NEWER: "warn"},
+        ),
+        ({"installed": [RUNNING, NEWER]}, {RUNNING: "535.309.01"}, {RUNNING: "pass", NEWER: "warn"}),
+        ({"installed": []}, {}, {"": "skip"}),
+    ],
+)
+def test_every_kernel_that_can_be_booted(
+    kernel: dict[str, Any], on_disk: dict[str, str | None], expected: dict[str, str]
+) -> None:
+    node = finished(kernel=kernel, driver={"kernels": on_disk})
+    node["dkms"] = None
+    found = checks.next_boot_checks(node, plan_of(node))
+    assert {check.subject.removeprefix("kernel "): check.status for check in found} == expected
+    assert next(iter(expected)) == found[0].subject.removeprefix("kernel ")
+    for check in found:
+        assert bool(check.remedy) == (check.status != "pass")
+        if check.status == "fail":
+            assert "boots by default" in check.found
+            assert f"headers of kernel {NEWER}" in check.remedy
+
+
+def test_the_next_boot_by_what_dkms_says() -> None:
+    """Facts of a node that names no module files: DKMS's rows are then what there is."""
+    node = finished(kernel={"bootable": [RUNNING, NEWER], "default": NEWER})
+    assert [check.status for check in checks.next_boot_checks(node, plan_of(node))] == ["fail", "pass"]
+    row = node["dkms"]["modules"][0]
+    node["dkms"]["modules"].append({**row, "kernel": NEWER, "state": "built"})
+    assert checks.next_boot_checks(node, plan_of(node))[0].status == "fail"
+    node["dkms"]["modules"].append({**row, "kernel": NEWER})
+    assert checks.next_boot_checks(node, plan_of(node))[0].status == "pass"
+
+
+def test_a_node_without_gpus_has_no_next_boot_to_judge() -> None:
+    node = bare(device_ids=())
+    assert checks.next_boot_checks(node, plan_of(node)) == []

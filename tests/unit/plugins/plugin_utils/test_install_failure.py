@@ -92,20 +92,6 @@ def test_the_compiler_is_not_the_kernels() -> None:
     assert "Install the compiler" in said or "install the compiler" in said
 
 
-@pytest.mark.parametrize(
-    ("log", "error"),
-    [
-        (MAKE_LOG, "nv-pci.c:242:9: error: too few arguments to function 'pci_resize_resource'"),
-        ("ERROR: modpost: GPL-incompatible module nvidia.ko uses GPL-only symbol 'x'\n", "ERROR: modpost: GPL-incompatible"),
-        ("make: *** /lib/modules/6.1/build: No such file or directory.  Stop.\n", "make: *** /lib/modules/6.1/build"),
-        ("all is well\n", ""),
-    ],
-)
-def test_first_error(log: str, error: str) -> None:
-    assert failure.first_error(log).startswith(error)
-    assert bool(failure.first_error(log)) == bool(error)
-
-
 def test_text_of_loops_is_read() -> None:
     result = {"msg": "One or more items failed", "results": [{"stderr": ""}, {"stderr": "E: Unable to locate package a"}]}
     assert judge(result)[0] == "driver.plan"

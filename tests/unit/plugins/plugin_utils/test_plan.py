@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import date
 from typing import Any
 
 import pytest
@@ -111,9 +112,37 @@ def test_plans(system: str, devices: tuple[str, ...], request_: dict[str, Any], 
         ),
         ("openeuler-24", ("20b2",), {}, ["no sha256", "580.95.05", "sha256sum"]),
         ("openeuler-24", ("20b2",), {"runfile": {"sha256": "abc"}}, ["no valid sha256"]),
+        (
+            "openeuler-24",
+            ("20b2",),
+            {"branch": "595", "runfile": RUNFILE},
+            ["inferack_driver_runfile of version 580.95.05", "a version of R595"],
+        ),
         ("openeuler-24", ("20b2",), {"version": "580.1", "runfile": RUNFILE}, ["of version 580.95.05", "version 580.1"]),
         ("ubuntu-24", ("2330",), {"branch": "570", "version": "580.95.05"}, ["a version of that branch", "begins with 570"]),
+        ("ubuntu-24", ("2330",), {"branch": "latest", "version": "580.95.05"}, ["latest and", "leave one of the two out"]),
         ("ubuntu-24", ("2330",), {"branch": "999"}, ["R999 is no branch"]),
+        ("ubuntu-24", ("2330",), {"branch": "production"}, ["found inferack_driver_branch production", "580, or latest"]),
+        ("ubuntu-24", ("2330",), {"version": "580"}, ["found inferack_driver_version 580,", "exact version such as 580.95.05"]),
+        (
+            "ubuntu-24",
+            ("2901",),
+            {"version": "570.124.06"},
+            ["570.124.06 for B200", "needs driver 570.133.20 or later", "inferack_driver_version to a later release of R570"],
+        ),
+        (
+            "openeuler-24",
+            ("2901",),
+            {"runfile": {**RUNFILE, "version": "570.124.06"}},
+            ["B200", "needs driver 570.133.20 or later", "inferack_driver_branch to 580"],
+        ),
+        (
+            "ubuntu-24",
+            ("1db5", "2330"),
+            {"flavour": "open"},
+            ["Tesla V100 SXM2 32GB (volta) works with proprietary modules only", "inferack_driver_flavour to proprietary"],
+        ),
+        ("ubuntu-24", ("1db5",), {"branch": "R590"}, ["R590 for Tesla V100", "dropped after R580"]),
         ("ubuntu-24", ("102d",), {}, ["no version of R470"]),
     ],
 )
@@ -125,6 +154,101 @@ def test_refusals_name_both_sides_and_the_way_out(
     assert text.startswith("driver.plan")
     for word in words:
         assert word in text, text
+
+
+@pytest.mark.parametrize(
+    ("system", "devices", "request_", "branch", "until"),
+    [
+        ("ubuntu-24", ("2330",), {"branch": "latest"}, "580", "life ends 2028-06"),
+        ("ubuntu-24", ("1db5", "2330"), {"branch": "latest"}, "580", "life ends 2028-06"),
+        ("ubuntu-24", ("2330",), {"version": "latest"}, "580", "life ends 2028-06"),
+        ("openeuler-24", ("20b2",), {"branch": "latest", "runfile": {"sha256": SHA}}, "595", "life ends 2027-03"),
+        ("openeuler-24", ("1db5",), {"branch": "latest", "runfile": {"sha256": SHA}}, "580", "life ends 2028-06"),
+        ("openeuler-24", ("20b2",), {"branch": "latest", "runfile": RUNFILE}, "580", "life ends 2028-06"),
+        ("debian-13", ("2330",), {"branch": "latest"}, "550", "life ends 2025"),
+    ],
+)
+def test_latest_warns_with_the_date(
+    system: str, devices: tuple[str, ...], request_: dict[str, Any], branch: str, until: str
+) -> None:
+    plan = make(bare(system, devices), **request_)
+    assert failing(plan) == []
+    assert plan["driver"]["branch"] == branch
+    (warning,) = (text for text in plan["warnings"] if "latest, which is" in text)
+    assert f"R{branch} on 2026-11-30 ({until})" in warning
+    assert f"Set inferack_driver_branch to {branch}" in warning
+
+
+def test_the_newest_release_of_a_named_branch_is_no_moving_target() -> None:
+    plan = make(bare("ubuntu-24"), branch="580", version="latest")
+    assert (plan["driver"]["branch"], plan["driver"]["version"]) == ("580", "")
+    assert not any("latest" in warning for warning in plan["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "no"),
+        ({"nouveau": {"loaded": True}}, "yes"),
+        ({"driver": {"loaded_version": "525.147.05"}}, "in use"),
+        ({"driver": {"module_version": "535.247.01"}, "kernel": {"headers": False}}, "in use"),
+        ({"driver": {"loaded_version": None}}, "no"),
+    ],
+)
+def test_the_plan_says_whether_a_reboot_is_needed(changes: dict[str, Any], expected: str) -> None:
+    assert make(finished(**changes))["driver"]["reboot"] == expected
+
+
+@pytest.mark.parametrize(
+    ("system", "devices", "image", "request_", "words"),
+    [
+        (
+            "debian-12",
+            ("2330",),
+            "nvidia/tritonserver:26.07-py3",
+            {},
+            ["Triton 25.07, or set inferack_driver_branch to 580 (from the runfile)"],
+        ),
+        (
+            "ubuntu-24",
+            ("2330",),
+            "nvidia/tritonserver:25.10-py3",
+            {"branch": "570"},
+            ["found driver R570, expected 580 or later for CUDA 13.0.2", "set inferack_driver_branch to 580."],
+        ),
+        ("ubuntu-24", ("1db5",), "nvidia/tritonserver:25.10-py3", {}, ["expected compute capability 7.5", "Triton 24.12"]),
+        ("ubuntu-24", ("1db5",), "nvidia/cuda:13.0.1-base", {}, ["whose last CUDA is 12.x", "use an older image"]),
+        ("ubuntu-24", ("2330",), "nvidia/cuda:13.0.1-base", {"branch": "535"}, ["R535", "580 or later for CUDA 13.0.1"]),
+        ("debian-12", ("2330",), "nvidia/tritonserver:99.01-py3", {}, ["Triton 99.01 (CUDA 13.3.0 or later)"]),
+        (
+            "openeuler-24",
+            ("102d",),
+            "nim/meta/llama:1",
+            {"branch": "470", "runfile": {**RUNFILE, "version": "470.256.02"}},
+            ["no later driver drives Tesla K80"],
+        ),
+    ],
+)
+def test_images_that_do_not_fit_name_the_nearest_way_out(
+    system: str, devices: tuple[str, ...], image: str, request_: dict[str, Any], words: list[str]
+) -> None:
+    (text,) = failing(make(bare(system, devices, glibc="2.39"), images=[f"mirror.example/{image}"], **request_))
+    assert text.startswith("engine.image, image mirror.example/")
+    for word in words:
+        assert word in text, text
+
+
+@pytest.mark.parametrize(
+    ("devices", "image", "words"),
+    [
+        (("2901",), "nvidia/tritonserver:24.12-py3", "CUDA 12.6.3, older than B200"),
+        (("2330",), "nvidia/tritonserver:99.01-py3", "Triton 99.01, a release that this collection does not know"),
+    ],
+)
+def test_images_that_may_not_fit_warn(devices: tuple[str, ...], image: str, words: str) -> None:
+    plan = make(bare("ubuntu-24", devices), images=[image])
+    assert failing(plan) == []
+    assert any(words in warning for warning in plan["warnings"])
 
 
 @pytest.mark.parametrize(
@@ -292,6 +416,21 @@ def test_facts_that_could_not_be_read_stop_the_plan() -> None:
         make(bare(), reboot_ok="false")
 
 
+def possible(devices: tuple[str, ...], branch: str, flavour: str) -> bool:
+    """Whether a driver exists that drives these GPUs, by the rules written out a second time."""
+    kinds = {DATA["by_device"][device][1] for device in devices}
+    number = int(branch)
+    old, open_only = {"kepler", "maxwell", "pascal", "volta"}, {"blackwell"}
+    return not (
+        (kinds & old and (flavour == "open" or number > 580))
+        or ("kepler" in kinds and number > 470)
+        or (kinds & open_only and (flavour == "proprietary" or number < 570))
+        or (kinds & {"ada", "hopper"} and number < 535)
+        or (number >= 615 and flavour == "proprietary")
+        or (number < 515 and flavour == "open")
+    )
+
+
 def test_every_request_ends_in_a_fitting_plan_or_a_refusal() -> None:
     """Every GPU generation (pairs too) × branch × flavour × source, on one system of each kind."""
     one_of_each = [next(iter(rows)) for rows in DATA["gpus"].values()]
@@ -300,22 +439,47 @@ def test_every_request_ends_in_a_fitting_plan_or_a_refusal() -> None:
     for system, devices, branch, flavour, source in itertools.product(
         ("debian-12", "ubuntu-24", "openeuler-24"),
         sets,
-        ("", *DATA["branches"]),
+        ("", "latest", *DATA["branches"]),
         ("", "open", "proprietary"),
         ("", "distribution", "runfile"),
     ):
-        node = bare(system, devices)
-        plan = make(node, branch=branch, flavour=flavour, source=source, runfile={"sha256": SHA})
+        plan = make(bare(system, devices), branch=branch, flavour=flavour, source=source, runfile={"sha256": SHA})
         walked += 1
         driver = plan["driver"]
+        asked = (system, devices, branch, flavour, source)
         if driver is None:
-            assert failing(plan), (system, devices, branch, flavour, source)
+            assert failing(plan), asked
+            assert all(check["remedy"] and check["expected"] for check in plan["checks"] if check["status"] == "fail"), asked
             continue
         planned += 1
-        gpus = compat.identify(node["gpus"], DATA)
-        assert driver["flavour"] in compat.flavours(driver["branch"], gpus, DATA)
-        assert branch in ("", driver["branch"])
+        assert possible(devices, driver["branch"], driver["flavour"]), asked
+        assert branch in ("", "latest", driver["branch"])
         assert flavour in ("", driver["flavour"])
         assert source in ("", driver["source"])
+        assert ("latest, which is" in " ".join(plan["warnings"])) == (branch == "latest"), asked
+        ended = compat.end_of_life(driver["branch"], date(2026, 11, 30), DATA)
+        assert not ended or any(f"life ended {ended}" in warning for warning in plan["warnings"]), asked
     print(f"walked {walked} requests, {planned} planned")
     assert 0 < planned < walked
+
+
+def test_no_image_is_planned_on_a_driver_or_gpu_that_cannot_run_it() -> None:
+    """Every Triton release × GPU generation × branch, against the two rules written out a second time."""
+    walked = passed = 0
+    for (release, row), (architecture, rows), branch in itertools.product(
+        DATA["triton"]["releases"].items(), DATA["gpus"].items(), ("470", "535", "570", "580", "620")
+    ):
+        device = next(iter(rows))
+        runfile = {"sha256": SHA, "version": f"{branch}.999.99"}
+        plan = make(bare("openeuler-24", (device,)), branch=branch, runfile=runfile, images=[f"tritonserver:{release}-py3"])
+        if plan["driver"] is None:
+            continue
+        (check,) = (check for check in plan["checks"] if check["id"] == "engine.image")
+        major = int(row["cuda"].split(".")[0])
+        fits = int(branch) >= {12: 525, 13: 580}[major]
+        fits = fits and not (architecture in ("maxwell", "pascal", "volta") and release >= "25.01") and architecture != "kepler"
+        assert (check["status"] != "fail") == fits, (release, architecture, branch, check)
+        walked += 1
+        passed += fits
+    print(f"walked {walked} images, {passed} fit")
+    assert 0 < passed < walked

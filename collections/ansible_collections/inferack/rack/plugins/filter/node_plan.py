@@ -40,6 +40,11 @@ def driver_checks(node: Node, plan: Mapping[str, Any], reboot_ok: bool = True) -
     return as_dicts(_driver_checks.driver_checks(node, plan, reboot_ok=reboot_ok))
 
 
+def next_boot_checks(node: Node, plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Checks on the driver's modules for every kernel that can be booted."""
+    return as_dicts(_driver_checks.next_boot_checks(node, plan))
+
+
 class FilterModule:
     """The filters by name."""
 
@@ -50,6 +55,7 @@ class FilterModule:
             "headers_checks": headers_checks,
             "nouveau_checks": nouveau_checks,
             "driver_checks": driver_checks,
+            "next_boot_checks": next_boot_checks,
             "driver_step": _driver_checks.next_step,
             "needs_build": _driver_checks.needs_build,
             "stale_image": _driver_checks.stale_image,

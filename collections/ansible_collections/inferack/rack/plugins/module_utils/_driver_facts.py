@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ansible_collections.inferack.rack.plugins.module_utils import _dkms_status
+
 NVIDIA = "0x10de"
 
 #: PCI classes of a display controller that is a GPU (VGA, 3D) and of a bridge that is an NVSwitch (PCI Code and
@@ -72,10 +74,15 @@ def licence_flavour(licence: str | None) -> str | None:
     return "open" if re.search(r"MIT|GPL", licence) else "proprietary"
 
 
-def module_names(modules_dep: str) -> list[str]:
-    """The names under which NVIDIA's main module is built for a kernel, from its modules.dep; the usual ones always."""
+def built_module_names(modules_dep: str) -> list[str]:
+    """The names under which NVIDIA's main module is built for a kernel, from its modules.dep."""
     pattern = r"(?m)^[^:\n]*?(?:^|/)(nvidia(?:-current|-tesla(?:-\d+)?|-legacy-\d+xx)?(?:-open)?)\.ko[.\w]*:"
-    return list(dict.fromkeys([*MODULE_NAMES, *re.findall(pattern, modules_dep)]))
+    return list(dict.fromkeys(re.findall(pattern, modules_dep)))
+
+
+def module_names(modules_dep: str) -> list[str]:
+    """`built_module_names`, behind the usual ones, which are there even where modules.dep is not."""
+    return list(dict.fromkeys([*MODULE_NAMES, *built_module_names(modules_dep)]))
 
 
 def parse_dkms_version(text: str) -> str | None:
@@ -85,37 +92,14 @@ def parse_dkms_version(text: str) -> str | None:
 
 
 def parse_dkms_status(text: str) -> list[dict[str, str | None]]:
-    """The modules in `dkms status`, in the form of version 2 (`name, version, kernel, arch: state`) or 3 (`name/version, …`).
+    """The modules in `dkms status`, of every version of DKMS, as the fact `inferack_node` has them.
 
     A module that is only added has no kernel and no architecture. Warnings behind the state are left out.
     """
-    modules: list[dict[str, str | None]] = []
-    for line in text.splitlines():
-        head, colon, tail = line.partition(": ")
-        if not colon:
-            head, colon, tail = line.partition(":")
-        state = re.match(r"\s*([a-z]+(?:-[a-z]+)?)", tail)
-        parts = [part.strip() for part in head.split(",")]
-        if not colon or not state or not parts[0] or " " in parts[0]:
-            continue
-        if "/" in parts[0]:
-            name, _slash, version = parts[0].partition("/")
-            rest = parts[1:]
-        elif len(parts) > 1:
-            name, version = parts[0], parts[1]
-            rest = parts[2:]
-        else:
-            continue
-        modules.append(
-            {
-                "name": name,
-                "version": version,
-                "kernel": rest[0] if rest else None,
-                "arch": rest[1] if len(rest) > 1 else None,
-                "state": state.group(1),
-            }
-        )
-    return modules
+    return [
+        {"name": row.name, "version": row.version, "kernel": row.kernel, "arch": row.arch, "state": row.state}
+        for row in _dkms_status.parse_status(text)
+    ]
 
 
 def library_version(names: Iterable[str]) -> str | None:

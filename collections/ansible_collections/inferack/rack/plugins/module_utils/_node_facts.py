@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.inferack.rack.plugins.module_utils import (
+    _boot_kernel,
     _docker_socket,
     _driver_facts,
     _initramfs,
@@ -182,8 +183,28 @@ def probe_kernel(node: Node) -> dict[str, Any]:
         "headers": headers,
         "headers_path": os.path.realpath(build) if headers else None,
         "installed": installed,
+        "bootable": _bootable(node, installed),
+        "default": _boot_default(node, installed),
         "cmdline": (node.text("proc/cmdline") or "").strip() or None,
     }
+
+
+def _bootable(node: Node, installed: Sequence[str]) -> list[str]:
+    """The installed releases that a boot loader can start; a folder of modules alone is a leftover."""
+    boot = node.path("boot")
+    images = {
+        release for path in (boot.iterdir() if boot.is_dir() else ()) if (release := _boot_kernel.image_release(path.name))
+    }
+    return [release for release in installed if release in images]
+
+
+def _boot_default(node: Node, installed: Sequence[str]) -> str | None:
+    """The release that boots next, by GRUB's files or the Boot Loader Specification's."""
+    folders = ("boot/grub", "boot/grub2", "boot/efi/EFI/openEuler")
+    config = next((text for folder in folders if (text := node.text(f"{folder}/grub.cfg"))), "")
+    environment = next((text for folder in folders if (text := node.text(f"{folder}/grubenv"))), "")
+    loader = {Path(name).stem: text for name, text in node.texts(["boot/loader/entries"], "*.conf").items()}
+    return _boot_kernel.default_release(config, environment, loader, _bootable(node, installed))
 
 
 def _pci(node: Node) -> list[dict[str, Any]]:
@@ -244,6 +265,22 @@ def _library_version(node: Node) -> str | None:
     return _driver_facts.library_version(names)
 
 
+def _module_versions(node: Node) -> dict[str, str | None]:
+    """NVIDIA's module on disk for each installed kernel but the running one: its version, None where there is none."""
+    versions: dict[str, str | None] = {}
+    folder = node.path("lib/modules")
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if not path.is_dir() or path.name == node.release:
+            continue
+        text = node.text(f"lib/modules/{path.name}/modules.dep") or ""
+        names = _driver_facts.built_module_names(text)
+        modules = _driver_facts.parse_modinfo(node.output("modinfo", "-k", path.name, *names) or "") if names else []
+        versions[path.name] = next(
+            (module.get("version") for name in names for module in modules if module["name"] == name), None
+        )
+    return versions
+
+
 def probe_driver(node: Node) -> dict[str, Any]:
     """The fact `driver`: what is loaded, what is built for the running kernel, and what programs link against."""
     proc_version, proc_flavour = _driver_facts.parse_proc_version(node.text("proc/driver/nvidia/version") or "")
@@ -259,6 +296,7 @@ def probe_driver(node: Node) -> dict[str, Any]:
         "module_version": module.get("version"),
         "module_name": module.get("name"),
         "flavour": _driver_facts.licence_flavour(module.get("license")) or proc_flavour,
+        "kernels": {**_module_versions(node), node.release: module.get("version")},
         "smi_path": node.which("nvidia-smi"),
         "runfile": any(node.path(name).exists() for name in uninstallers),
     }

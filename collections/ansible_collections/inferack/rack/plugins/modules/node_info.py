@@ -67,7 +67,8 @@ ansible_facts:
         kernel:
           description:
             - C(release) of the running kernel; C(headers), whether modules can be built for it, and C(headers_path);
-              C(installed), every release with a folder of modules; C(cmdline).
+              C(installed), every release with a folder of modules; C(bootable), those of them with a kernel in /boot;
+              C(default), the one that the boot loader starts next; C(cmdline).
           type: dict
         boot_id:
           description: Changes with each boot.
@@ -90,7 +91,8 @@ ansible_facts:
         driver:
           description:
             - C(loaded_version) of the kernel module in memory, C(module_version) and C(module_name) of the one on disk for the
-              running kernel, C(library_version) of libnvidia-ml, C(flavour) (V(open) or V(proprietary)), C(smi_path), and
+              running kernel, C(kernels), the version on disk for each installed kernel, C(library_version) of libnvidia-ml,
+              C(flavour) (V(open) or V(proprietary)), C(smi_path), and
               C(runfile), whether NVIDIA's installer was used here.
           type: dict
         dkms:

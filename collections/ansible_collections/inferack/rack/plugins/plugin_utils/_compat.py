@@ -26,6 +26,9 @@ DATA = Path(__file__).resolve().parents[2] / "data"
 OPEN = "open"
 PROPRIETARY = "proprietary"
 
+#: In place of a branch or version: the newest one that is still supported and fits.
+LATEST = "latest"
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -44,7 +47,12 @@ class Gpu:
 
 @dataclass(frozen=True)
 class ImageNeeds:
-    """What a container image needs of the node. driver: lowest driver; compute: lowest compute capability; None: any."""
+    """What a container image needs of the node.
+
+    kind: `Triton`, `CUDA` or `NIM (…)`.
+    cuda: its CUDA version; driver: lowest driver; compute: lowest compute capability; glibc: lowest one; None: any, or unknown.
+    known: False for a release newer than the data, of which these are lower bounds only.
+    """
 
     kind: str
     release: str
@@ -52,6 +60,7 @@ class ImageNeeds:
     driver: str | None
     compute: str | None
     glibc: str | None
+    known: bool = True
 
 
 @lru_cache(maxsize=4)
@@ -113,18 +122,18 @@ def gpu_flavours(gpu: Gpu, data: Data) -> frozenset[str]:
     return frozenset(data["architectures"][gpu.architecture]["flavours"])
 
 
-def knows(branch: str, gpu: Gpu, data: Data) -> bool:
-    """Whether a branch has releases that know this GPU. Unknown GPUs pass: the node's plan warns of them."""
+def knows(driver: str, gpu: Gpu, data: Data) -> bool:
+    """Whether a branch, or an exact version of it, knows this GPU. Unknown GPUs pass: the node's plan warns of them."""
     if gpu.architecture is None:
         return True
-    row = data["architectures"][gpu.architecture]
-    number = int(branch)
-    if row["first_branch"] is not None and number < int(row["first_branch"]):
+    known = data["architectures"][gpu.architecture]["branches"]
+    number = int(branch_of(driver))
+    if known["first"] is not None and number < int(known["first"]):
         return False
-    if row["last_branch"] is not None and number > int(row["last_branch"]):
+    if known["last"] is not None and number > int(known["last"]):
         return False
     minimum = minimum_driver(gpu, data)
-    return minimum is None or driver_at_least(branch, minimum)
+    return minimum is None or driver_at_least(driver, minimum)
 
 
 def minimum_driver(gpu: Gpu, data: Data) -> str | None:
@@ -133,10 +142,13 @@ def minimum_driver(gpu: Gpu, data: Data) -> str | None:
     return str(minimum) if minimum else None
 
 
-def flavours(branch: str, gpus: Sequence[Gpu], data: Data) -> list[str]:
-    """Flavours in which a branch drives all these GPUs together, the preferred one first; empty when there is none."""
-    row = data["branches"].get(branch)
-    if row is None or not all(knows(branch, gpu, data) for gpu in gpus):
+def flavours(driver: str, gpus: Sequence[Gpu], data: Data) -> list[str]:
+    """Flavours in which a driver drives all these GPUs together, the preferred one first; empty when there is none.
+
+    driver: a branch, which stands for its newest release, or an exact version.
+    """
+    row = data["branches"].get(branch_of(driver))
+    if row is None or not all(knows(driver, gpu, data) for gpu in gpus):
         return []
     possible = set(row["flavours"])
     for gpu in gpus:
@@ -154,15 +166,16 @@ def describe(gpus: Sequence[Gpu]) -> str:
     return ", ".join(words)
 
 
-def why_not(branch: str, flavour: str, gpus: Sequence[Gpu], data: Data) -> str:
-    """Why a branch (in a flavour; empty: in any) does not drive these GPUs, naming the GPU; empty when it does."""
+def why_not(driver: str, flavour: str, gpus: Sequence[Gpu], data: Data) -> str:
+    """Why a branch or version (in a flavour; empty: in any) does not drive these GPUs, naming the GPU; empty when it does."""
+    branch = branch_of(driver)
     row = data["branches"].get(branch)
     if row is None:
         return f"R{branch} is no branch that this collection knows ({', '.join(data['branches'])})"
     if flavour and flavour not in row["flavours"]:
         return f"R{branch} has {' and '.join(row['flavours'])} modules only"
     for gpu in gpus:
-        if not knows(branch, gpu, data):
+        if not knows(driver, gpu, data):
             return _out_of_range(branch, gpu, data)
         usable = gpu_flavours(gpu, data)
         if flavour and flavour not in usable:
@@ -172,17 +185,17 @@ def why_not(branch: str, flavour: str, gpus: Sequence[Gpu], data: Data) -> str:
                 f"{gpu.name} ({gpu.architecture}) needs {' or '.join(sorted(usable))} modules, "
                 f"R{branch} has {' and '.join(row['flavours'])} ones only"
             )
-    if not flavours(branch, gpus, data):
+    if not flavours(driver, gpus, data):
         return f"no one flavour of R{branch} drives {describe(gpus)} together"
     return ""
 
 
 def _out_of_range(branch: str, gpu: Gpu, data: Data) -> str:
-    row = data["architectures"][gpu.architecture or ""]
-    last = row["last_branch"]
+    known = data["architectures"][gpu.architecture or ""]["branches"]
+    last = known["last"]
     if last is not None and int(branch) > int(last):
         return f"{gpu.name} ({gpu.architecture}) was dropped after R{last}"
-    floor = minimum_driver(gpu, data) or f"R{row['first_branch']}"
+    floor = minimum_driver(gpu, data) or f"R{known['first']}"
     return f"{gpu.name} ({gpu.architecture}) needs driver {floor} or later"
 
 
@@ -204,6 +217,17 @@ def end_of_life(branch: str, today: date, data: Data) -> str | None:
     return str(until) if (today.year, today.month) > (int(year), int(month or 12)) else None
 
 
+def life(branch: str, data: Data) -> str | None:
+    """The month (YYYY-MM) or year in which a branch's life ends or ended; None when none was announced."""
+    until = data["branches"].get(branch, {}).get("end_of_life")
+    return str(until) if until else None
+
+
+def newest_first(today: date, data: Data) -> list[str]:
+    """All branches as `latest` tries them: the supported ones before those whose life has ended, each newest first."""
+    return sorted(data["branches"], key=lambda branch: (end_of_life(branch, today, data) is not None, -int(branch)))
+
+
 def cuda_floor(cuda: str, data: Data) -> str | None:
     """The lowest driver that runs a CUDA version by minor-version compatibility; None for an unknown major."""
     floor = data["cuda_floors"].get(cuda.split(".")[0])
@@ -213,29 +237,65 @@ def cuda_floor(cuda: str, data: Data) -> str | None:
 def image_needs(image: str, data: Data) -> ImageNeeds | None:
     """What an image reference says about its needs; None when it names nothing that the data knows.
 
-    The registry does not matter, so that a mirror's copy is judged like the original.
+    The registry does not matter, so that a mirror's copy is judged like the original. Of a Triton release newer than the data
+    at least the newest known one's needs hold, since none ever went back to an older CUDA.
     """
     name, _at, _digest = image.partition("@")
     path, colon, tag = name.rpartition(":")
     if not colon or "/" in tag:
         path, tag = name, ""
-    if path.rsplit("/", 1)[-1] in data["triton"]["image_names"]:
-        release = data["triton"]["releases"].get(tag.split("-")[0])
-        if release is None:
-            return None
-        floor = cuda_floor(release["cuda"], data)
-        return ImageNeeds("Triton", tag.split("-")[0], release["cuda"], floor, release["min_compute"], None)
+    last, version = path.rsplit("/", 1)[-1], tag.split("-")[0]
+    if last in data["triton"]["image_names"]:
+        return _triton_needs(version, data)
+    if last in data["cuda_images"]["image_names"]:
+        floor = cuda_floor(version, data)
+        return ImageNeeds("CUDA", version, version, floor, None, None) if floor else None
     for row in data["nim"]:
         if re.search(row["match"], f"/{path}"):
             return ImageNeeds(f"NIM ({row['kind']})", tag, None, row["driver"], None, row["glibc"])
     return None
 
 
-def newest_triton(driver: str, data: Data) -> str | None:
-    """The newest Triton release that a driver (a version or a branch) runs without a compatibility package."""
+def _triton_needs(version: str, data: Data) -> ImageNeeds | None:
+    releases = data["triton"]["releases"]
+    newest = max(releases, key=version_key)
+    known = version in releases
+    if not known and not (re.fullmatch(r"\d\d\.\d\d", version) and version_key(version) > version_key(newest)):
+        return None
+    release = releases[version if known else newest]
+    return ImageNeeds(
+        "Triton", version, release["cuda"], cuda_floor(release["cuda"], data), release["min_compute"], None, known
+    )
+
+
+def image_conflict(needs: ImageNeeds, gpus: Sequence[Gpu], data: Data) -> str:
+    """Why these GPUs cannot run an image, whatever the driver: what it needs that they lack; empty when they can."""
+    compute = lowest_compute(gpus, data)
+    if needs.compute and compute and version_key(compute) < version_key(needs.compute):
+        return f"compute capability {needs.compute} or later"
+    for gpu in gpus:
+        last = data["architectures"][gpu.architecture]["cuda"]["last"] if gpu.architecture else None
+        if last and needs.cuda and version_key(needs.cuda)[0] > int(last):
+            return f"a later architecture than {gpu.architecture}, whose last CUDA is {last}.x"
+    return ""
+
+
+def image_too_old(needs: ImageNeeds, gpus: Sequence[Gpu], data: Data) -> str:
+    """The first CUDA version with code for these GPUs, when the image's is older; else empty."""
+    firsts = [
+        str(data["products"].get(gpu.device_id, {}).get("cuda") or data["architectures"][gpu.architecture]["cuda"]["first"])
+        for gpu in gpus
+        if gpu.architecture and data["architectures"][gpu.architecture]["cuda"]["first"]
+    ]
+    first = max(firsts, key=version_key, default="")
+    return first if first and needs.cuda and version_key(needs.cuda) < version_key(first) else ""
+
+
+def newest_triton(driver: str, data: Data, gpus: Sequence[Gpu] = ()) -> str | None:
+    """The newest Triton release that a driver (a version or a branch) runs on these GPUs without a compatibility package."""
     for release in sorted(data["triton"]["releases"], key=version_key, reverse=True):
-        floor = cuda_floor(data["triton"]["releases"][release]["cuda"], data)
-        if floor and driver_at_least(driver, floor):
+        needs = _triton_needs(release, data)
+        if needs and needs.driver and driver_at_least(driver, needs.driver) and not image_conflict(needs, gpus, data):
             return str(release)
     return None
 

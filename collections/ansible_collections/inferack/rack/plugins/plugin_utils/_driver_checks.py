@@ -283,3 +283,48 @@ def _version(node: Mapping[str, Any], wanted: Mapping[str, Any]) -> Check:
         planned,
         "Install the planned driver and load it, or correct inferack_driver_branch and inferack_driver_version.",
     )
+
+
+def next_boot_checks(node: Mapping[str, Any], plan: Mapping[str, Any]) -> list[Check]:
+    """Whether each kernel that can be booted has a module of the planned version (`driver.next_boot`).
+
+    The kernel that boots by default fails without one, since the node would come back without its GPUs; another kernel, which
+    somebody has to choose at the console, and any other than the running one while the default is unknown, only warns.
+    """
+    wanted = plan["driver"]
+    kernel = node["kernel"]
+    if wanted is None:
+        return []
+    default = kernel.get("default")
+    bootable = list(kernel.get("bootable") or []) or list(kernel.get("installed") or [])
+    if not bootable:
+        remedy = "Make sure that a kernel and its modules are in /boot and /lib/modules."
+        return [Check("driver.next_boot", SKIP, "no installed kernel that can be seen", "an installed kernel", remedy)]
+    return [_next_boot(node, wanted, release, default) for release in sorted(bootable, key=lambda name: name != default)]
+
+
+def _next_boot(node: Mapping[str, Any], wanted: Mapping[str, Any], release: str, default: str | None) -> Check:
+    rows = [
+        row
+        for row in (node.get("dkms") or {}).get("modules") or []
+        if row.get("kernel") == release and str(row["name"]).startswith("nvidia")
+    ]
+    lines = [f"{row['name']}/{row['version']}, {release}: {row['state']}" for row in rows]
+    # What is on disk counts, wherever it comes from; what DKMS says is for nodes whose facts have no more.
+    on_disk = (node["driver"].get("kernels") or {}).get(release)
+    versions = [str(row["version"]) for row in rows if str(row["state"]).startswith("installed")]
+    versions = [str(on_disk)] if on_disk else versions
+    what = (
+        "boots by default" if release == default else ("runs now" if release == node["kernel"]["release"] else "can be chosen")
+    )
+    subject = f"kernel {release}"
+    planned = wanted["version"] or f"R{wanted['branch']}"
+    fitting = next((version for version in versions if _as_planned(version, wanted)), None)
+    if fitting:
+        return Check("driver.next_boot", PASS, f"module {fitting} for the kernel that {what}", planned, "", lines, subject)
+    found = f"{'module ' + versions[0] if versions else 'no NVIDIA module'} for the kernel that {what}"
+    remedy = f"Install the headers of kernel {release}, then build for it (dkms autoinstall -k {release})."
+    if release != default and release != node["kernel"]["release"]:
+        remedy = f"{remedy[:-1]}, or remove that kernel."
+    status = FAIL if release == default else WARN
+    return Check("driver.next_boot", status, found, f"module {planned}", remedy, lines, subject)

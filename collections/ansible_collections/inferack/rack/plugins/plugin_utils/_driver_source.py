@@ -77,6 +77,7 @@ def planned_driver(
         "runfile": runfile,
     }
     driver["ready"] = ready(node, driver)
+    driver["reboot"] = reboot_needed(node, driver)
     inlined = [entry["uris"][0] for entry in driver["apt_sources"] if entry["signed_by"] == "inline"]
     if inlined:
         checks.append(
@@ -88,6 +89,21 @@ def planned_driver(
             )
         )
     return driver, checks
+
+
+def reboot_needed(node: Mapping[str, Any], driver: Mapping[str, Any]) -> str:
+    """Whether the node has to boot before it runs the planned driver: `yes`, `no`, or `in use`.
+
+    `in use`: another NVIDIA module is loaded. It is exchanged without a reboot unless something uses it, which only the
+    attempt shows.
+    """
+    if (node.get("nouveau") or {}).get("loaded"):
+        return "yes"
+    facts = node["driver"]
+    loaded = facts.get("loaded_version")
+    if loaded and not (driver["ready"] and loaded == facts.get("module_version")):
+        return "in use"
+    return "no"
 
 
 def _headers(node: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
@@ -144,6 +160,7 @@ def _runfile(
 ) -> tuple[dict[str, Any] | None, list[Check]]:
     """Address, sha256 and version of NVIDIA's installer, and what is missing of them."""
     known = data["runfile"]
+    version_asked = version
     version = version or str(given.get("version") or "") or known["versions"].get(choice.branch, {}).get("version", "")
     if not version:
         return None, [
@@ -151,6 +168,15 @@ def _runfile(
                 f"no version of R{choice.branch} for NVIDIA's installer",
                 "an exact version",
                 "Set inferack_driver_runfile with url, sha256 and version, or inferack_driver_version.",
+                "installer",
+            )
+        ]
+    if given.get("version") and not version_asked and compat.branch_of(str(given["version"])) != choice.branch:
+        return None, [
+            refusal(
+                f"inferack_driver_runfile of version {given['version']}",
+                f"a version of R{choice.branch}",
+                "Change url, sha256 and version of inferack_driver_runfile to one of that branch, or ask for its own branch.",
                 "installer",
             )
         ]

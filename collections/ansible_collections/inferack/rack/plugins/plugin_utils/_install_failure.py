@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.inferack.rack.plugins.module_utils import _dkms_log
 from ansible_collections.inferack.rack.plugins.module_utils._checks import FAIL, Check, as_dict
 
 #: How many lines of the output a check keeps as evidence.
@@ -127,56 +128,12 @@ BUILD_FAILED = re.compile(
     r"|dkms.*(?:failed|status: 10)"
 )
 
-#: Lines of a build log that name a cause, the most telling kind first.
-ERRORS = (
-    re.compile(r"(?:^|\s)\S+:\d+(?::\d+)?: (?:fatal )?error: .*"),
-    re.compile(r"\berror: .*"),
-    re.compile(r"ERROR: modpost: .*"),
-    re.compile(r"(?:No space left on device|cannot find -l|command not found|unrecognized command.line option).*"),
-    re.compile(r"\*\*\* .*"),
-    re.compile(r"Error! .*"),
-)
-
-
-def first_error(log: str) -> str:
-    """The first line of a build log that names a cause, without the path in front of the file's name; empty without one."""
-    for pattern in ERRORS:
-        for line in log.splitlines():
-            if len(line) < 2000 and pattern.search(line) and "(ignored)" not in line:
-                return re.sub(r"(?:^|\s)/\S*/(?=[\w.+-]+:\d)", "", " ".join(line.split()))
-    return ""
-
 
 def dkms_failure(log: str, node: Mapping[str, Any], driver: Mapping[str, Any]) -> Check:
     """The check for a module that did not build, from make.log."""
-    error = first_error(log)
-    release = node["kernel"]["release"]
-    if re.search(r"No space left on device", log):
-        return Check(
-            "node.disk",
-            FAIL,
-            "a full disk while building the module",
-            "room for the build",
-            "Make room under /var and /tmp.",
-            [error],
-        )
-    mismatch = re.search(
-        r"unrecognized command.line option|gcc-?[\d.]*: (?:command )?not found|compiler differs|cc-version", log
-    )
-    if mismatch:
-        remedy = "Install the compiler that built the running kernel (see /proc/version), and run again."
-    else:
-        remedy = (
-            f"Choose a branch whose modules compile for kernel {release}, or boot a kernel that R{driver['branch']} supports."
-        )
-    return Check(
-        "driver.dkms",
-        FAIL,
-        f"{driver['dkms_name']} of R{driver['branch']} does not compile for kernel {release}: {error or 'see the evidence'}",
-        "a module built by DKMS",
-        remedy,
-        _tail(log),
-    )
+    what = f"{driver['dkms_name']} of R{driver['branch']}"
+    both = _dkms_log.compilers_of(log)
+    return _dkms_log.verdict(_dkms_log.read(log), what, node["kernel"]["release"], both, evidence=_tail(log))
 
 
 def install_failure(

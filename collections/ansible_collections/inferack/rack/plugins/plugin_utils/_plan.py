@@ -8,8 +8,9 @@ both sides of the conflict and the nearest choice that works, never as an except
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
@@ -27,7 +28,10 @@ from ansible_collections.inferack.rack.plugins.plugin_utils._node import check_n
 
 @dataclass(frozen=True)
 class Request:
-    """What the operator said. Empty text: not said."""
+    """What the operator said. Empty text: not said.
+
+    branch: a number, or `latest`. version: an exact one; `latest` is read as the branch's newest.
+    """
 
     branch: str = ""
     version: str = ""
@@ -53,9 +57,10 @@ class Request:
             if not isinstance(raw.get(name, False), bool):
                 raise ValueError(f"node_plan: {name} must be true or false, found {raw[name]!r}")
         today = raw.get("today") or date.min
+        branch, version = _wanted(str(raw.get("branch") or ""), str(raw.get("version") or ""))
         return cls(
-            branch=str(raw.get("branch") or ""),
-            version=str(raw.get("version") or ""),
+            branch=branch,
+            version=version,
             flavour=str(raw.get("flavour") or ""),
             source=str(raw.get("source") or ""),
             runfile=dict(raw.get("runfile") or {}),
@@ -69,9 +74,24 @@ class Request:
         )
 
     @property
+    def latest(self) -> bool:
+        """Whether the newest branch is asked for, whichever that is today."""
+        return self.branch == compat.LATEST
+
+    @property
     def wanted_branch(self) -> str:
-        """The branch asked for, directly or through an exact version."""
-        return self.branch or compat.branch_of(self.version)
+        """The branch asked for, directly or through an exact version; empty for `latest`."""
+        return "" if self.latest else self.branch or compat.branch_of(self.version)
+
+
+def _wanted(branch: str, version: str) -> tuple[str, str]:
+    """Branch and version as the rest reads them: `R580` is `580`; `latest` of a named branch is what its newest release is."""
+    branch, version = branch.strip().lower(), version.strip()
+    if re.fullmatch(r"r\d+", branch):
+        branch = branch[1:]
+    if version.lower() == compat.LATEST:
+        branch, version = branch or compat.LATEST, ""
+    return branch, version
 
 
 def plan(node: Mapping[str, Any], raw: Mapping[str, Any], data: compat.Data) -> dict[str, Any]:
@@ -108,10 +128,11 @@ def plan(node: Mapping[str, Any], raw: Mapping[str, Any], data: compat.Data) -> 
         if choice is not None:
             driver, more = planned_driver(node, row, choice, request.version, request.runfile, data)
             result["driver"] = driver
-            result["images"]["triton"] = compat.newest_triton(driver["version"] or driver["branch"], data)
+            result["images"]["triton"] = compat.newest_triton(driver["version"] or driver["branch"], data, gpus)
             checks.extend(more)
+            checks.extend(_latest_checks(choice, request, data))
             checks.extend(_life_checks(choice, gpus, request, data))
-            checks.extend(_image_checks(node, driver, gpus, request, result["images"]["triton"], data))
+            checks.extend(_image_checks(node, row, driver, gpus, request, data))
             checks.extend(check_node(node, driver, row, data, secure_boot_ok=request.secure_boot_ok))
     checks.extend(_unknown_gpus(gpus))
     result["checks"] = as_dicts(checks)
@@ -123,17 +144,29 @@ def choose(
     row: Mapping[str, Any], gpus: Sequence[compat.Gpu], request: Request, data: compat.Data
 ) -> tuple[Choice | None, list[Check]]:
     """The first choice that satisfies both the request and the GPUs, or a refusal."""
-    if request.branch and request.version and compat.branch_of(request.version) != request.branch:
-        return None, [
-            refusal(
-                f"inferack_driver_branch {request.branch} and inferack_driver_version {request.version}",
-                "a version of that branch",
-                f"Leave one of the two out, or name a version that begins with {request.branch}.",
-            )
-        ]
+    contradiction = _contradiction(request)
+    if contradiction is not None:
+        return None, [contradiction]
     for choice in _choices(row, gpus, request, data):
         return choice, [Check("driver.plan", PASS, _words(choice), None)]
     return None, [_refuse(row, gpus, request, data)]
+
+
+def _contradiction(request: Request) -> Check | None:
+    """What is wrong with branch and version by themselves. A misspelled version would otherwise count as none."""
+    branch, version = request.branch, request.version
+    if branch and not request.latest and not branch.isdigit():
+        return refusal(f"inferack_driver_branch {branch}", "a number such as 580, or latest", "Correct it, or leave it empty.")
+    if version and not re.fullmatch(r"\d{3,4}(\.\d{1,3}){1,2}", version):
+        remedy = "Name the release, or leave it empty for the branch's newest."
+        return refusal(f"inferack_driver_version {version}", "an exact version such as 580.95.05", remedy)
+    if branch and version and compat.branch_of(version) != branch:
+        remedy = "Leave one of the two out"
+        if not request.latest:
+            remedy += f", or name a version that begins with {branch}"
+        found = f"inferack_driver_branch {branch} and inferack_driver_version {version}"
+        return refusal(found, "a version of that branch", f"{remedy}.")
+    return None
 
 
 def _words(choice: Choice) -> str:
@@ -153,9 +186,23 @@ def _choices(row: Mapping[str, Any], gpus: Sequence[compat.Gpu], request: Reques
     for source in _sources(row, request):
         offered = _offered(source, row, data)
         for branch in _branch_order(source, row, request, data):
-            for flavour in compat.flavours(branch, gpus, data):
+            for flavour in compat.flavours(_driver_of(source, branch, request, data), gpus, data):
                 if request.flavour in ("", flavour) and (branch, flavour) in offered:
                     yield Choice(source, branch, flavour, offered[branch, flavour])
+
+
+def _driver_of(source: str, branch: str, request: Request, data: compat.Data) -> str:
+    """The exact version that a branch would be installed in, where that is known already, else the branch.
+
+    A product may need more than a branch's first releases, so that the branch alone does not decide.
+    """
+    if request.version:
+        return request.version
+    if source != RUNFILE:
+        return branch
+    given = str(request.runfile.get("version") or "")
+    known = str(data["runfile"]["versions"].get(branch, {}).get("version") or "")
+    return next((version for version in (given, known) if compat.branch_of(version) == branch), branch)
 
 
 def _offered(source: str, row: Mapping[str, Any], data: compat.Data) -> dict[tuple[str, str], dict[str, Any]]:
@@ -174,10 +221,13 @@ def _offered(source: str, row: Mapping[str, Any], data: compat.Data) -> dict[tup
 def _branch_order(source: str, row: Mapping[str, Any], request: Request, data: compat.Data) -> list[str]:
     if request.wanted_branch:
         return [request.wanted_branch]
+    given = compat.branch_of(request.runfile.get("version")) if source == RUNFILE else ""
+    if given:
+        return [given]
+    if request.latest:
+        branches = compat.newest_first(request.today, data)
+        return branches if source != RUNFILE else [name for name in branches if name in data["runfile"]["versions"]]
     if source == RUNFILE:
-        given = compat.branch_of(request.runfile.get("version"))
-        if given:
-            return [given]
         first = str(data["runfile"]["default_branch"])
     else:
         first = str((row["driver"]["distribution"] or {}).get("default_branch", ""))
@@ -187,22 +237,34 @@ def _branch_order(source: str, row: Mapping[str, Any], request: Request, data: c
 def _refuse(row: Mapping[str, Any], gpus: Sequence[compat.Gpu], request: Request, data: compat.Data) -> Check:
     """Why nothing satisfies the request, and the nearest that would."""
     source = _sources(row, request)[0]
-    branch = _branch_order(source, row, request, data)[0] if _branch_order(source, row, request, data) else ""
-    asked = [f"R{branch}" if branch else "", f"{request.flavour} modules" if request.flavour else ""]
+    branch = next(iter(_branch_order(source, row, request, data)), "")
+    driver = _driver_of(source, branch, request, data)
+    name = compat.LATEST if request.latest else request.version or (f"R{branch}" if branch else "")
+    asked = [name, f"{request.flavour} modules" if request.flavour else ""]
     found = f"{' with '.join(part for part in asked if part) or source} for {compat.describe(gpus)} on {row['name']}"
-    reason = compat.why_not(branch, request.flavour, gpus, data) if branch else ""
+    reason = compat.why_not(driver, request.flavour, gpus, data) if branch else ""
     if not reason:
         reason = _not_offered(source, branch, request.flavour, gpus, row, data)
-    free = Request(source=request.source)
-    nearest = next(_choices(row, gpus, free, data), None) or next(_choices(row, gpus, Request(), data), None)
+    nearest = next(_relaxed(row, gpus, request, data), None)
     if nearest is None:
         return refusal(found, f"a driver that runs them all: {reason}", "Put these GPUs into different nodes.")
+    if request.version and nearest.branch == branch and nearest.flavour == (request.flavour or nearest.flavour):
+        return refusal(found, f"a driver that fits ({reason})", f"Set inferack_driver_version to a later release of R{branch}.")
     remedy = (
         f"Set inferack_driver_branch to {nearest.branch} and inferack_driver_flavour to {nearest.flavour}"
         f"{f' and inferack_driver_source to {nearest.source}' if request.source not in ('', nearest.source) else ''}, "
         "or leave them empty."
     )
     return refusal(found, f"a driver that fits ({reason})", remedy)
+
+
+def _relaxed(row: Mapping[str, Any], gpus: Sequence[compat.Gpu], request: Request, data: compat.Data) -> Iterator[Choice]:
+    """What works instead, nearest first: another release of the branch, another branch, another source."""
+    for source in dict.fromkeys((request.source, "")):
+        if request.version:
+            same = Request(branch=compat.branch_of(request.version), flavour=request.flavour, source=source)
+            yield from _choices(row, gpus, same, data)
+        yield from _choices(row, gpus, Request(source=source), data)
 
 
 def _not_offered(
@@ -280,6 +342,24 @@ def _unknown_gpus(gpus: Iterable[compat.Gpu]) -> list[Check]:
     ]
 
 
+def _latest_checks(choice: Choice, request: Request, data: compat.Data) -> list[Check]:
+    """`latest` is another driver another day: what it means today, and how long that is supported."""
+    if not request.latest:
+        return []
+    until = compat.life(choice.branch, data)
+    return [
+        Check(
+            "driver.plan",
+            WARN,
+            f"latest, which is R{choice.branch} on {request.today.isoformat()}"
+            f" ({f'life ends {until}' if until else 'no end of life announced'})",
+            "a branch that the inventory names",
+            f"Set inferack_driver_branch to {choice.branch}, so that a later run installs the same driver.",
+            subject="latest",
+        )
+    ]
+
+
 def _life_checks(choice: Choice, gpus: Sequence[compat.Gpu], request: Request, data: compat.Data) -> list[Check]:
     ended = compat.end_of_life(choice.branch, request.today, data)
     if not ended:
@@ -301,50 +381,76 @@ def _life_checks(choice: Choice, gpus: Sequence[compat.Gpu], request: Request, d
 
 def _image_checks(
     node: Mapping[str, Any],
+    row: Mapping[str, Any],
     driver: Mapping[str, Any],
     gpus: Sequence[compat.Gpu],
     request: Request,
-    newest: str | None,
     data: compat.Data,
 ) -> list[Check]:
     """Engine images against driver, GPUs and libc. An image that the data does not know is not judged."""
     checks = []
-    have = driver["version"] or driver["branch"]
     for image in request.images if request.engine != "none" else ():
         needs = compat.image_needs(image, data)
-        if needs is None:
-            continue
-        subject = f"image {image}"
-        wants = f"CUDA {needs.cuda}" if needs.cuda else needs.kind
-        compute = compat.lowest_compute(gpus, data)
-        if needs.driver and not compat.driver_at_least(have, needs.driver):
-            other = f"Use Triton {newest}" if needs.kind == "Triton" and newest else "Use an older image"
-            remedy = f"{other}, or set inferack_driver_branch to {compat.branch_of(needs.driver)} or later."
-            checks.append(
-                Check("engine.image", FAIL, f"driver R{have}", f"{needs.driver} or later for {wants}", remedy, subject=subject)
-            )
-        elif needs.compute and compute and compat.version_key(compute) < compat.version_key(needs.compute):
-            checks.append(
-                Check(
-                    "engine.image",
-                    FAIL,
-                    f"compute capability {compute} ({compat.describe(gpus)})",
-                    f"{needs.compute} or later",
-                    "Use a Triton release before 25.01 on this node.",
-                    subject=subject,
-                )
-            )
-        elif needs.glibc and node.get("glibc") and compat.version_key(node["glibc"]) < compat.version_key(needs.glibc):
-            checks.append(
-                Check(
-                    "engine.image",
-                    FAIL,
-                    f"glibc {node['glibc']}",
-                    f"{needs.glibc} or later for {needs.kind}",
-                    "Install a newer distribution on this node.",
-                    subject=subject,
-                )
-            )
-        else:
-            checks.append(Check("engine.image", PASS, f"driver R{have} for {wants}", subject=subject))
+        if needs is not None:
+            found = _image_check(node, row, driver, gpus, request, needs, data)
+            checks.append(replace(found, subject=f"image {image}"))
     return checks
+
+
+def _image_check(
+    node: Mapping[str, Any],
+    row: Mapping[str, Any],
+    driver: Mapping[str, Any],
+    gpus: Sequence[compat.Gpu],
+    request: Request,
+    needs: compat.ImageNeeds,
+    data: compat.Data,
+) -> Check:
+    have = driver["version"] or driver["branch"]
+    wants = f"CUDA {needs.cuda}" if needs.cuda else needs.kind
+    if needs.cuda and not needs.known:
+        wants = f"{needs.kind} {needs.release} (CUDA {needs.cuda} or later)"
+    conflict = compat.image_conflict(needs, gpus, data)
+    if conflict:
+        older = compat.newest_triton(have, data, gpus) if needs.kind == "Triton" else None
+        remedy = f"Use Triton {older} or an earlier release on this node." if older else "Use an older image on this node."
+        compute = compat.lowest_compute(gpus, data)
+        return Check("engine.image", FAIL, f"compute capability {compute} ({compat.describe(gpus)})", conflict, remedy)
+    if needs.driver and not compat.driver_at_least(have, needs.driver):
+        remedy = _newer_driver(row, driver, gpus, request, needs, data)
+        return Check("engine.image", FAIL, f"driver R{have}", f"{needs.driver} or later for {wants}", remedy)
+    if needs.glibc and node.get("glibc") and compat.version_key(node["glibc"]) < compat.version_key(needs.glibc):
+        expected = f"{needs.glibc} or later for {needs.kind}"
+        return Check("engine.image", FAIL, f"glibc {node['glibc']}", expected, "Install a newer distribution on this node.")
+    first = compat.image_too_old(needs, gpus, data)
+    if first:
+        found = f"{wants}, older than {compat.describe(gpus)}"
+        return Check("engine.image", WARN, found, f"CUDA {first} or later", "Use a newer image: this one has no code for them.")
+    if not needs.known:
+        found = f"{needs.kind} {needs.release}, a release that this collection does not know"
+        remedy = "Compare its release notes with the driver, and add it to the collection's data."
+        return Check("engine.image", WARN, found, f"driver R{have} for it", remedy)
+    return Check("engine.image", PASS, f"driver R{have} for {wants}")
+
+
+def _newer_driver(
+    row: Mapping[str, Any],
+    driver: Mapping[str, Any],
+    gpus: Sequence[compat.Gpu],
+    request: Request,
+    needs: compat.ImageNeeds,
+    data: compat.Data,
+) -> str:
+    """The ways out for a driver that is too old for an image: an image that it runs, a driver that runs the image."""
+    triton = compat.newest_triton(driver["version"] or driver["branch"], data, gpus) if needs.kind == "Triton" else None
+    other = f"Use Triton {triton}" if triton else "Use an older image"
+    for branch, _flavour in compat.working_branches(gpus, data):
+        choices = [
+            choice
+            for source in dict.fromkeys((request.source, ""))
+            for choice in _choices(row, gpus, Request(branch=branch, source=source, runfile=request.runfile), data)
+        ]
+        if needs.driver and choices and compat.driver_at_least(branch, needs.driver):
+            where = "" if choices[0].source == driver["source"] else f" (from the {choices[0].source})"
+            return f"{other}, or set inferack_driver_branch to {branch}{where}."
+    return f"{other}: no later driver drives {compat.describe(gpus)} on {row['name']}."

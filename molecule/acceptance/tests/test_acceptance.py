@@ -37,6 +37,12 @@ def test_every_area_was_looked_at(node: dict[str, Any], area: str) -> None:
     assert [key for key, check in node["checks"].items() if key[0].startswith(area) and check["status"] == "pass"]
 
 
+def test_the_kernel_that_runs_would_have_its_module_at_the_next_boot(host: Host, node: dict[str, Any]) -> None:
+    check = node["checks"]["driver.next_boot", f"kernel {host.check_output('uname -r')}"]
+    assert check["status"] == "pass"
+    assert node["versions"]["driver"] in check["found"]
+
+
 def test_gpus_are_those_of_the_node(host: Host, node: dict[str, Any]) -> None:
     with host.sudo():
         listed = host.check_output("nvidia-smi -L")

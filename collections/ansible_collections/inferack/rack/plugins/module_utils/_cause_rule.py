@@ -38,6 +38,7 @@ class Rule:
     blames: `hardware`, `driver`, `kernel`, `node`, `container`, `registry`, `engine`, `application` or `provider`.
     explains: ids of causes that are consequences of this one.
     needs: a further pattern that must be somewhere in the same text; unless: one that must not.
+    reach: how far behind an anchor the pattern may end, in characters.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Rule:
     explains: tuple[str, ...] = ()
     needs: str = ""
     unless: str = ""
+    reach: int = 1200
 
     def compiled(self) -> re.Pattern[str]:
         """The pattern, ready to search; the standard library keeps it after the first time."""

@@ -23,7 +23,7 @@ CONTAINER_RULES: tuple[Rule, ...] = (
         "docker-config-syntax",
         "docker",
         ("configure the docker daemon with file",),
-        r"configure the Docker daemon with file (?P<file>/[^\s:]{1,200}): (?:(?P<what>invalid character [^\n]{1,80}?(?:string|literal|value|pair|element|\n|$)|EOF"
+        r"configure the Docker daemon with file (?P<file>/[^\s:]{1,200}): (?:(?P<what>invalid character (?:[^\n]{1,80}?(?:string|literal|value|pair|element|\n|$)|[^\n]{1,40})|EOF"
         r"|unexpected end of JSON input|unexpected EOF)|[^\n]{0,40}invalid character)",
         "{file} that is no valid JSON ({what})",
         "docker",
@@ -450,7 +450,7 @@ CONTAINER_RULES: tuple[Rule, ...] = (
         rf"pull access denied for {_IMAGE}"
         rf"|(?:head|get) \"?https://(?P<registry>[\w.:-]+)/v2/(?:(?P<path>[\w./-]{{1,160}}?)/manifests/\S{{1,120}}?)?\"?: (?:unauthorized|denied|no basic auth|401|403)"
         r"|unauthorized: (?:authentication required|incorrect username or password|<html>|Invalid|invalid)"
-        r"|denied: requested access to the resource is denied|denied: [^\n]{0,40}(?:permission|Access)[^\n]{0,40}denied",
+        r"|denied: requested access to the resource is denied|denied: [^\n]{0,20}permission [^\n]{0,60}denied",
         "a registry that refuses this login, or an image that it does not show to it",
         "registry",
         "Check the image's name, and log in (docker login nvcr.io with the user $oauthtoken and an NGC key) with a key whose organisation may "
@@ -527,7 +527,7 @@ CONTAINER_RULES: tuple[Rule, ...] = (
         "container-start-failed",
         "container",
         ("oci runtime create failed", "nvidia-container-cli", "failed to create shim", "failed to create task"),
-        r"OCI runtime create failed|nvidia-container-cli: (?P<what>[\w ]{1,40}error: [^\n]{1,120}?)(?=: unknown|\n|$)|failed to create (?:shim|task)",
+        r"OCI runtime create failed|nvidia-container-cli: (?P<what>[\w ]{1,40}error: (?:[^\n]{1,120}?(?=: unknown|\n|$)|[^\n]{1,80}))|failed to create (?:shim|task)",
         "a container that was not made ({what})",
         "container",
         "Read the last words of the message, run nvidia-smi on the node, and read dmesg",

@@ -37,8 +37,8 @@ ENGINE_RULES: tuple[Rule, ...] = (
         "triton-config-syntax",
         "engine",
         ("error parsing text-format",),
-        r"Error parsing text-format inference\.ModelConfig: (?P<place>\d+:\d+): (?P<what>(?!Expected [^\n]{1,60}?, got: \$)[^\n]{1,160}?)"
-        r"(?=\s+[EWI]\d{4} \d\d:|\s+\[libprotobuf|\s+Poll failed|\n|$)" + _ITS_MODEL,
+        r"Error parsing text-format inference\.ModelConfig: (?P<place>\d+:\d+): (?!Expected [^\n]{1,60}?, got: \$)"
+        r"(?P<what>[^\n]{1,160}?(?=\s+[EWI]\d{4} \d\d:|\s+\[libprotobuf|\s+Poll failed|\n|$)|[^\n]{1,100})" + _ITS_MODEL,
         "config.pbtxt that cannot be read, at {place} ({what})",
         "model",
         "Correct config.pbtxt at line:column {place}, and load the model again; other models are not affected",
@@ -148,8 +148,8 @@ ENGINE_RULES: tuple[Rule, ...] = (
         "triton-config-invalid",
         "engine",
         ("poll failed for model directory",),
-        r"Poll failed for model directory '(?P<model>[^'\n]{1,120})': (?P<what>(?!failed to read text proto|Invalid model name: Could not determine)[^\n]{1,160}?)"
-        r"(?=\"|\s+[EWI]\d{4} \d\d:|\n|$)",
+        r"Poll failed for model directory '(?P<model>[^'\n]{1,120})': (?!failed to read text proto|Invalid model name: Could not determine)"
+        r"(?P<what>[^\n]{1,160}?(?=\"|\s+[EWI]\d{4} \d\d:|\n|$)|[^\n]{1,100})",
         "a model whose configuration Triton refuses ({what})",
         "model",
         "Correct the model's configuration, or take its folder out of the repository",

@@ -125,7 +125,7 @@ NODE_RULES: tuple[Rule, ...] = (
         "node",
         "Use a server platform that NVIDIA supports; on this one the driver cannot start the GPU",
         _OPEN,
-        "NVRM: Chipset not recognized (vendor ID 0x14e4, device ID 0x2712)",
+        "NVRM: Chipset not recognized (vendor ID 0x14e4, device ID 0x2711)\nNVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0xffff:1863)",
         blames="hardware",
         confidence="medium",
         explains=("gsp-boot-failed", *_NO_GPU),
@@ -232,6 +232,7 @@ NODE_RULES: tuple[Rule, ...] = (
         blames="node",
         confidence="medium",
         severity="notice",
+        reach=4800,
     ),
     Rule(
         "module-not-for-kernel",
@@ -311,7 +312,7 @@ NODE_RULES: tuple[Rule, ...] = (
         ("is not supported by open", "only ready for use on data center gpus"),
         rf"The NVIDIA GPU {_BUS} \(PCI ID: (?P<device>[0-9a-fA-F:]{{9}})\) installed in this system is not supported by open nvidia\.ko"
         r"|Open nvidia\.ko is only ready for use on Data Center GPUs",
-        "the open kernel module on a GPU that it does not support{ device}",
+        "the open kernel module on a GPU that it does not support ({device})",
         "node",
         "Install the proprietary flavour of the module, on a branch that has it (R580 is the last for Maxwell, Pascal and Volta)",
         _OPEN,
@@ -448,7 +449,7 @@ NODE_RULES: tuple[Rule, ...] = (
         "kernel",
         ("rminitadapter failed", "rm_init_adapter failed"),
         rf"GPU {_BUS}: (?:RmInitAdapter failed!(?: \((?P<code>[0-9a-fx:]+)\))?|rm_init_adapter failed)",
-        "a GPU that the driver could not start{ code}",
+        "a GPU that the driver could not start ({code})",
         "gpu",
         "Read the NVRM lines before it for the reason: firmware, versions, power; then reset or reseat the GPU",
         _OPEN,
@@ -514,7 +515,7 @@ NODE_RULES: tuple[Rule, ...] = (
         "nvidia-fabricmanager",
         "fabric manager NVIDIA GPU driver interface version 580.65.06 don't match with driver version 580.95.05. Please update with matching NVIDIA driver package.",
         blames="driver",
-        explains=("fabric-not-ready", "gpu-state"),
+        explains=("fabric-not-ready", "gpu-fabric"),
     ),
     Rule(
         "fabric-not-ready",
@@ -586,7 +587,7 @@ NODE_RULES: tuple[Rule, ...] = (
         r"\bNo devices were found",
         "a loaded driver that has no GPU",
         "node",
-        DEVICES,
+        f"{DEVICES}; in a container, see first whether it was given any GPU",
         "nvidia-smi(1), exit status 6",
         "No devices were found",
         blames="driver",
@@ -668,11 +669,12 @@ NODE_RULES: tuple[Rule, ...] = (
     Rule(
         "compiler-mismatch",
         "build",
-        ("version check", "does not exactly match the current compiler", "unrecognized command", "failed cc"),
-        r"Failed CC version check|Compiler version check failed|CC version check failed"
+        ("version check", "does not match the compiler used here", "does not exactly match the current compiler", "unrecognized command", "failed cc"),
+        r"compiler used to compile the kernel: (?P<built>[^\n]{3,120}?) does not match the compiler used here: (?P<here>[^\n]{3,80}?)(?= Copyright| \(C\)|\n|$)"
+        r"|Failed CC version check|Compiler version check failed|CC version check failed"
         r"|compiler used to compile the kernel \((?P<kernel>[^)\n]{1,80})\) does not exactly match the current compiler \((?P<current>[^)\n]{1,80})\)"
         r"|(?:error: )?unrecognized command[- ]line option '?(?P<option>-[\w=-]{1,60})",
-        "a compiler that is not the kernel's",
+        "a compiler ({current}{here}{option}) that is not the kernel's ({kernel}{built})",
         "node",
         "Install the compiler that built the running kernel (see /proc/version) and build again; IGNORE_CC_MISMATCH=1 only hides it",
         f"{_INSTALLER}; gcc",
@@ -740,7 +742,7 @@ NODE_RULES: tuple[Rule, ...] = (
         ("bad return status for module build", "bad exit status", "unable to build the", "failed to run `", "failed to run '", "building kernel modules"),
         r"Bad return status for module build on kernel: (?P<release>\S{1,80})|Bad exit status: \d+|Unable to build the (?:NVIDIA )?kernel module"
         r"|Failed to run [`']\S{0,60}dkms build|error occurred while performing the step: \"Building kernel modules",
-        "a module that did not build{ release}; the reason is in make.log",
+        "a module that did not build ({release}); the reason is in make.log",
         "node",
         "Read the first error in /var/lib/dkms/<name>/<version>/build/make.log (or /var/log/nvidia-installer.log)",
         f"{_DKMS}; {_INSTALLER}",

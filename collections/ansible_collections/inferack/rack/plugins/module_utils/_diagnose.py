@@ -39,8 +39,12 @@ CAUSE, SYMPTOM, NOTICE, NONE, UNKNOWN = "cause", "symptom", "notice", "none", "u
 #: How many lines prove a cause, and how long one may be.
 EVIDENCE, WIDTH = 8, 400
 
-#: How many places of an anchor are tried, and the window around one, in characters. Bounds what one rule can cost.
-MOST_PLACES, BEFORE, AFTER = 200, 600, 4500
+#: How many places of an anchor are tried, how many in vain, and how far in front of one a pattern may begin, in characters. Bounds
+#: what one rule can cost.
+MOST_PLACES, MOST_MISSES, BEFORE = 200, 50, 400
+
+#: How many lines are searched for errors that no rule explains, and how much of each.
+MOST_SUSPECTS, SUSPECT = 2000, 600
 
 _SEVERITY = {"fault": 0, "application": 1, "symptom": 2, "notice": 3}
 
@@ -118,20 +122,73 @@ class SmiCause:
     lines: str
     what: str
     blames: str = "hardware"
+    severity: str = ""
 
 
 #: First fit wins.
 SMI_CAUSES: tuple[SmiCause, ...] = (
-    SmiCause("gpu-dead", "gpu.state", r"answers nothing", r"ERR!|lost|fallen|Unknown Error", "a GPU answers nothing any more"),
-    SmiCause("gpu-fabric", "gpu.state", r"fabric", r"State|Status|Summary|Unhealthy|state|health", "its NVLink fabric is not up, or unhealthy", "driver"),
-    SmiCause("gpu-recovery-action", "gpu.state", r"the driver asks for", r"ecovery|eset", "the driver asks for a reset or more"),
-    SmiCause("gpu-inforom", "gpu.state", r"infoROM", r"infoROM", "its infoROM is corrupted; it may go on working"),
-    SmiCause("gpu-braked", "gpu.state", r"clocks braked", r"low[ _]?down|[Tt]hermal|[Bb]rake", "heat or power brakes its clocks"),
-    SmiCause("gpu-trouble", "gpu.state", r".", r"ERR!|Unknown Error|lost|reset|Timeout|blocked", "a value that cannot be read"),
-    SmiCause("gpu-memory-errors", "gpu.ecc.uncorrectable", r".", r"ncorrect|ouble|emap|etire|epair|hreshold|xceeded", "uncorrectable memory errors"),
-    SmiCause("gpu-memory-missing", "gpu.memory", r".", r"otal|MiB", "it shows no memory"),
-    SmiCause("gpu-count", "gpu.count", r".", r"Attached GPUs|attached_gpus|^GPU |<gpu ", "fewer GPUs answer than the driver has attached"),
-    SmiCause("smi-cut-off", "driver.smi", r"cut off|piece", r"^$", "the output is a piece of a longer one", "node"),
+    SmiCause(
+        "gpu-dead",
+        "gpu.state",
+        r"answers nothing",
+        r"ERR!|\blost\b|fallen off|Unknown Error",
+        "nvidia-smi lists the GPU, but it answers nothing any more",
+    ),
+    SmiCause(
+        "gpu-fabric",
+        "gpu.state",
+        r"fabric",
+        r"<(?:state|status|summary)>[^<]+<|nhealthy>True|^\s+(?:State|Status|Summary|Route Unhealthy)\s+: [^N]",
+        "the GPU's NVLink fabric is not up, or unhealthy, whatever the other counters say",
+        "driver",
+    ),
+    SmiCause(
+        "gpu-recovery-action",
+        "gpu.state",
+        r"the driver asks for",
+        r"ecovery_action>|Recovery Action|equired>Yes|recommended>Yes|(?:Required|Recommended)\s+: Yes",
+        "the driver asks for a reset, or more",
+    ),
+    SmiCause(
+        "gpu-inforom",
+        "gpu.state",
+        r"infoROM",
+        r"infoROM is corrupted",
+        "the GPU's infoROM is corrupted; it may go on working",
+        severity="fault",
+    ),
+    SmiCause(
+        "gpu-braked",
+        "gpu.state",
+        r"clocks braked",
+        r"(?:lowdown|hermal\w*|rake\w*)(?:>Active|[^:\n]*: Active)",
+        "heat or power supply brakes the GPU's clocks",
+    ),
+    SmiCause(
+        "gpu-trouble",
+        "gpu.state",
+        r".",
+        r"ERR!|Unknown Error|\blost\b|requires? reset|Timeout|access blocked",
+        "a value that the GPU does not give; one sensor alone often comes back",
+    ),
+    SmiCause(
+        "gpu-memory-errors",
+        "gpu.ecc.uncorrectable",
+        r".",
+        r"(?:ncorrect|ouble|emapp|etire|epair|xceeded|ending|ailure)\w*[^<>\n:]*(?:>|:\s)\s*(?:[1-9]\d*|Yes)\b",
+        "uncorrectable errors of the GPU's memory, or repairs that wait or failed",
+    ),
+    SmiCause(
+        "gpu-memory-missing", "gpu.memory", r".", r"<total>|Total\s+: |MiB /", "the GPU shows no memory"
+    ),
+    SmiCause(
+        "gpu-count",
+        "gpu.count",
+        r".",
+        r"attached_gpus>|Attached GPUs|^GPU [0-9A-F]|<gpu id",
+        "fewer GPUs answer than the driver has attached",
+    ),
+    SmiCause("smi-cut-off", "driver.smi", r"cut off|piece", r"\S", "the output is a piece of a longer one", "node", "notice"),
 )
 
 _WRONG = re.compile(
@@ -139,8 +196,19 @@ _WRONG = re.compile(
     r"|exception|not found|timed out|unauthorized)\b|ERR!|^[EF]\d{4} \d\d:",
     re.IGNORECASE,
 )
+#: What harmless lines speak of that have no word of error.
+_TELLING = re.compile(r"nvidia|nvrm|nvlink|taint|pkcs|warning|compiler|vgaarb|initialized|dcgm|pinned", re.IGNORECASE)
 _OURS = re.compile(r"NVRM|nvidia|nouveau|nvlink|\bgsp\b|\bgpu\b|cuda", re.IGNORECASE)
-_KERNEL = re.compile(r"^\s*(?:<\d+>)?\[\s*\d+\.\d+\]|^\s*\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4}\]|\bkernel: |\bNVRM: ", re.MULTILINE)
+_KERNEL = re.compile(
+    r"^\s*(?:<\d+>)?\[\s*\d+\.\d+\]|^\s*\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4}\]"
+    r"|^[^\n]{0,60}(?:^|\s)kernel: (?:\[|\w[\w-]*:)|\bNVRM: |^[^\n]{0,60} systemd\[1\]: |\bmodprobe: ",
+    re.MULTILINE,
+)
+_SMI_MARK = re.compile(r"<nvidia_smi_log|=NVSMI LOG=|\| NVIDIA-SMI |UUID: GPU-|pci\.bus_id")
+_SMI = re.compile(
+    r"NVIDIA-SMI has failed|Failed to initialize NVML|Unable to determine the device handle|\bNo devices were found|find libnvidia-ml\.so"
+    r"|GPUs could not be reset"
+)
 _DOCKER = re.compile(r"response from daemon|\bdockerd\b|\bOCI runtime\b|nvidia-container-cli|^(?:INFO|WARN|ERRO)\[\d{4}\]|docker: ", re.MULTILINE)
 _ENGINE = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d|\[libprotobuf|\btritonserver\b|\bvllm\b|\bnimlib\b|\"level\": ?\"", re.MULTILINE)
 _BUILD = re.compile(r"\bdkms\b|\bDKMS\b|nvidia-installer|Kernel source path|CC sanity check|\bmake\[\d\]|\bdpkg: ", re.MULTILINE)
@@ -151,7 +219,7 @@ def fill(template: str, groups: dict[str, str | None]) -> str:
     """A template with its groups: `{name}` the group or nothing, `{ name}` the same with a space in front of it."""
 
     def group(match: re.Match[str]) -> str:
-        value = " ".join((groups.get(match.group(2)) or "").split())
+        value = " ".join((groups.get(match.group(2)) or "").split()).strip(" \"'")
         return f"{match.group(1)}{value}" if value else ""
 
     text = re.sub(r"\{( ?)(\w+)\}", group, template)
@@ -171,14 +239,18 @@ def places(rule: Rule, joined: Joined) -> Iterator[re.Match[str]]:
     if not offsets:
         return
     pattern = rule.compiled()
-    done = 0
+    done = misses = 0
     for at in sorted(offsets):
         if at < done:
             continue
-        match = pattern.search(joined.text, max(done, at - BEFORE), at + AFTER)
+        match = pattern.search(joined.text, max(done, at - BEFORE), at + rule.reach)
         if match and match.end() > match.start():
             yield match
             done = match.end()
+        else:
+            misses += 1
+            if misses == MOST_MISSES:
+                return
 
 
 def _evidence(match: re.Match[str], joined: Joined) -> tuple[list[str], int]:
@@ -264,11 +336,16 @@ class XidCollector:
         """Look at one line."""
         if "xid" not in low:
             return
+        key = _xid.key(line)
+        if key is None:
+            return
+        group = self.groups.get(key)
+        if group is not None and len(group.evidence) == EVIDENCE and not group.event.switch and key[2] not in _xid.VARIES:
+            group.count += 1
+            return
         event = _xid.parse(line)
         if event is None:
             return
-        key = (event.switch, event.bus, event.number)
-        group = self.groups.get(key)
         shown = line.strip()[:WIDTH]
         if group is None:
             if len(self.groups) < self.MOST:
@@ -310,6 +387,11 @@ def _xid_cause(group: _Xids, source: str, consequence_of: str, action: str, note
     kind = _xid.KINDS[name]
     severity, remedy = kind.severity, kind.remedy
     found = f"Xid {event.number}{note}: {what}"
+    if kind.blames == _xid.LINK:
+        link = re.search(r"\blink\s+(-?\d+)", event.text, re.IGNORECASE)
+        if re.search(r"\bfatal\b", event.text, re.IGNORECASE) and name == "nvlink":
+            found = found.replace("an NVLink error", "a fatal NVLink error")
+        found += f", link {link.group(1)}" if link and int(link.group(1)) >= 0 else ""
     if event.number == 154:
         wanted = event.action or "an action that the line does not name"
         found = f"Xid 154: the driver asks for {wanted}"
@@ -434,7 +516,17 @@ def merge(causes: Iterable[Cause]) -> list[Cause]:
         evidence = list(dict.fromkeys([*first.evidence, *cause.evidence]))[:EVIDENCE]
         better = first if len(first.found) >= len(cause.found) else cause
         merged[key] = replace(first, found=better.found, remedy=better.remedy, evidence=evidence, count=first.count + cause.count)
-    return list(merged.values())
+    named: dict[tuple[str, str], set[str]] = {}
+    for cause in merged.values():
+        if cause.subjects:
+            named.setdefault((cause.id, cause.source), set()).update(cause.evidence)
+
+    def said(cause: Cause) -> bool:
+        """A message that names nothing, where another one of the same kind, or the same line, named something."""
+        lines = named.get((cause.id, cause.source))
+        return not cause.subjects and lines is not None and (cause.severity == "symptom" or bool(lines & set(cause.evidence)))
+
+    return [cause for cause in merged.values() if not said(cause)]
 
 
 def rank(causes: Sequence[Cause], sources: Sequence[str]) -> list[Cause]:
@@ -454,25 +546,27 @@ def rank(causes: Sequence[Cause], sources: Sequence[str]) -> list[Cause]:
     return sorted(causes, key=key)
 
 
-def _smi_lines(text: str, name: str, wanted: str) -> tuple[list[str], int]:
-    """Lines of one GPU's part of nvidia-smi's output that hold certain words, with values that say something."""
+def _smi_lines(text: str, name: str, wanted: str, most: int) -> tuple[list[str], int]:
+    """Lines of one GPU's part of nvidia-smi's output that prove something, after the one that names it; and the first's number."""
     pattern = re.compile(wanted)
-    short = name.partition(":")[2].lower() if name.count(":") == 2 else ""
-    found: list[str] = []
-    first, inside = 0, not short
+    bus = name if name.count(":") == 2 else ""
+    heading, found = (0, ""), []
+    inside = not bus
     for number, line in enumerate(text.splitlines(), 1):
         if len(line) > 20_000:
             continue
-        other = _smi_reading.BUS_ID.search(line)
-        if short and other:
-            inside = other.group(0).lower().endswith(short)
-        mine = inside and bool(pattern.search(line)) and not re.search(r"N/A|>0<|: 0\s*$|>No<|: No\s*$|Not Active|>None<|: None", line)
-        if mine or (short and other and inside and not found):
-            first = first or number
-            found.append(line.strip()[:WIDTH])
-            if len(found) == EVIDENCE:
+        other = _smi_reading.bus_id(line) if bus else None
+        if other:
+            inside = other == bus
+            if inside and not heading[0]:
+                heading = (number, line.strip()[:WIDTH])
+        if inside and pattern.search(line) and not re.search(r"\bN/A\b|Not Active", line):
+            found.append((number, line.strip()[:WIDTH]))
+            if len(found) == most:
                 break
-    return found, first
+    if heading[0]:
+        found.insert(0, heading)
+    return list(dict.fromkeys(line for _number, line in found))[:EVIDENCE], found[0][0] if found else 0
 
 
 def smi_causes(reading: _smi_reading.Reading, text: Text) -> list[Cause]:
@@ -485,17 +579,20 @@ def smi_causes(reading: _smi_reading.Reading, text: Text) -> list[Cause]:
         if row is None:
             continue
         name = check.subject.removeprefix("GPU ") if check.subject else ""
-        lines, number = _smi_lines(text.text, name, row.lines)
-        words = f"{check.found}" if isinstance(check.found, str) else f"{check.found}, expected {check.expected}"
+        lines, number = _smi_lines(text.text, name, row.lines, 1 if row.id == "smi-cut-off" else EVIDENCE)
+        # a piece of the output that names no GPU is about some GPU, and its place in the piece is not its index
+        if reading.partial and name.isdigit() and reading.form == "query":
+            name = ""
+        words = check.found if isinstance(check.found, str) else f"{row.what}: {check.found}, expected {check.expected}"
         found.append(
             Cause(
                 id=row.id,
-                found=f"{row.what}: {words}",
+                found=words,
                 remedy=check.remedy,
                 confidence="high" if check.status == FAIL else "medium",
-                severity="fault" if check.status == FAIL and row.id != "smi-cut-off" else "notice",
+                severity=row.severity or ("fault" if check.status == FAIL else "notice"),
                 blames=row.blames,
-                affects=[{"kind": "gpu" if name else "node", "name": name}],
+                affects=[{"kind": "gpu" if check.subject else "node", "name": name}],
                 evidence=lines or list(check.evidence)[:EVIDENCE],
                 source=text.name,
                 line=number,
@@ -506,6 +603,18 @@ def smi_causes(reading: _smi_reading.Reading, text: Text) -> list[Cause]:
 
 def _smi_row(check: Check) -> SmiCause | None:
     return next((row for row in SMI_CAUSES if row.check == check.id and re.search(row.words, str(check.found))), None)
+
+
+def _cut_topology(topology: _smi_topology.Topology, source: str) -> Cause:
+    return Cause(
+        id="smi-cut-off",
+        found=f"a matrix whose heading names {len(topology.gpus)} GPUs, with rows for {len(topology.rows)}",
+        remedy="Give the whole output, so that every GPU is in it",
+        severity="notice",
+        affects=[{"kind": "node", "name": ""}],
+        evidence=[line for line in (topology.heading.strip()[:WIDTH], topology.last.strip()[:WIDTH]) if line],
+        source=source,
+    )
 
 
 def _facts(reading: _smi_reading.Reading, text: str) -> dict[str, Any]:
@@ -529,7 +638,7 @@ def _facts(reading: _smi_reading.Reading, text: str) -> dict[str, Any]:
 def form_of(text: str, causes: Sequence[Cause]) -> str:
     """What kind of log a text is: by its look, else by the rule that fits it."""
     head = text if len(text) < 400_000 else text[:200_000] + "\n" + text[-200_000:]
-    for name, pattern in (("engine", _ENGINE), ("kernel", _KERNEL), ("docker", _DOCKER), ("build", _BUILD)):
+    for name, pattern in (("engine", _ENGINE), ("docker", _DOCKER), ("build", _BUILD), ("kernel", _KERNEL), ("nvidia-smi", _SMI)):
         if pattern.search(head):
             return name
     logs = {rule.id: rule.log for rule in RULES}
@@ -542,17 +651,18 @@ def _unexplained(lines: Sequence[Line], causes: Sequence[Cause], kernel: bool) -
     rest: list[str] = []
     harmless: list[dict[str, str]] = []
     inconclusive = False
-    for line in lines:
+    for line in lines[:MOST_SUSPECTS]:
+        message = line.message[:SUSPECT]
+        wrong = bool(_WRONG.search(message))
+        if not wrong and not _TELLING.search(message):
+            continue
         shown = line.raw.strip()[:WIDTH]
-        known = next((item for item in HARMLESS if re.search(item.pattern, line.message, re.IGNORECASE)), None)
+        known = next((item for item in HARMLESS if re.search(item.pattern, message, re.IGNORECASE)), None)
         if known:
             inconclusive = inconclusive or known.inconclusive
             if len(harmless) < EVIDENCE and all(item["why"] != known.why for item in harmless):
                 harmless.append({"line": shown, "why": known.why})
-            continue
-        if len(rest) < EVIDENCE and shown not in proven and _WRONG.search(line.message):
-            if kernel and not _OURS.search(line.message):
-                continue
+        elif wrong and len(rest) < EVIDENCE and shown not in proven and (not kernel or _OURS.search(line.raw[:SUSPECT])):
             rest.append(shown)
     return rest, harmless, inconclusive
 
@@ -562,7 +672,8 @@ def read(text: Text) -> tuple[Reading, list[Cause]]:
     body, truncated = _log_lines.bounded(text.text)
     if not body.strip():
         return Reading(text.name, "empty", UNKNOWN), []
-    smi = _smi_reading.read(body) if len(body) < 8_000_000 else _smi_reading.Reading()
+    # reading costs more than looking; a log of megabytes without nvidia-smi's marks is none of its output
+    smi = _smi_reading.read(body) if len(body) < 400_000 or _SMI_MARK.search(body) else _smi_reading.Reading()
     topology = _smi_topology.read(body) if smi.form == "none" and "GPU0" in body else None
     xids = XidCollector()
     lines = _log_lines.relevant(body, xids.line)
@@ -574,7 +685,11 @@ def read(text: Text) -> tuple[Reading, list[Cause]]:
         if smi.gpus:
             causes += smi_causes(smi, replace(text, text=body))
     elif topology is not None:
-        form, facts = "smi.topology", asdict(topology)
+        form, facts = "smi.topology", {
+            key: value for key, value in asdict(topology).items() if key not in ("heading", "last")
+        }
+        if topology.partial:
+            causes.append(_cut_topology(topology, text.name))
     else:
         form = form_of(body, causes)
     causes = merge(causes)
@@ -582,7 +697,7 @@ def read(text: Text) -> tuple[Reading, list[Cause]]:
     rest: list[str] = []
     harmless: list[dict[str, str]] = []
     if not form.startswith("smi."):
-        rest, harmless, inconclusive = _unexplained(lines[:4000], causes, form == "kernel")
+        rest, harmless, inconclusive = _unexplained(lines, causes, form == "kernel")
         if not causes:
             verdict = UNKNOWN if rest or inconclusive or form == "other" else NONE
     return Reading(text.name, form, verdict, facts, truncated, rest, harmless), causes

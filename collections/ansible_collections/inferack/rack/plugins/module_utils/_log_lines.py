@@ -21,21 +21,25 @@ LONGEST_TEXT = 32 * 1024 * 1024
 #: Longest line that is looked at as one; a longer one is cut into several.
 LONGEST_LINE = 8000
 
-#: How often lines that differ only in digits are kept: a storm of one message must not push the others out.
+#: Up to this size, in characters, every line of a text is kept; of larger ones those with one of GATES.
+SMALL_TEXT = 1024 * 1024
+
+#: How often lines of a large text that differ only in digits are kept: a storm of one message must not push the others out.
 REPEATS = 40
 
-#: How many lines are kept, the first three fifths and the last two.
-MOST_LINES = 20_000
+#: How much of a large text is kept, in lines and characters: the first three fifths and the last two.
+MOST_LINES, MOST_CHARACTERS = 20_000, 3_000_000
 
 #: How many lines behind one that matters are kept: the rest of a message that was broken.
 BEHIND = 3
 
-#: Words one of which is in every message that a rule knows, and in most others of this trade. A test holds the rules to it.
+#: Words one of which is in every message that a rule knows, the frequent ones first. A test holds the rules to it.
 GATES = (
-    "nv", "gpu", "nouveau", "xid", "cuda", "docker", "containe", "kernel", "module", "gcc", "compiler", "dkms", "fail", "error",
-    "err!", "denied", "unauthorized", "unable", "cannot", "could not", "couldn", "unknown", "model", "runtime", "memory", "killed",
-    "timed", "timeout", "time-out", "deadline", "limit", "http", "status", "returned", "gateway", "unavailable", "not found", "held", "package", "lock", "secure", "signed", "key", "space",
-    "backend", "profile", "manifest", "x509", "refused", "no such", "address", "header", "too many", "toomany", "firmware", "permission", "cdi", "not exist", "| status", "+---", "upgrade", "os_", "pci", "reset",
+    "nv", "error", "fail", "gpu", "cuda", "xid", "nouveau", "docker", "containe", "unable", "denied", "not found", "cannot", "could not",
+    "out of memory", "oomk", "oom-kill", "no such", "module", "headers", "model", "unauthorized", "timed out", "gateway",
+    "unavailable", "too many", "toomany", "lock ", "lock-", "held", "dpkg", "is rejected", "key", "manifest", "profile", "in use",
+    "already", "no space", "upgrade", "runtime", "chipset", "cdi", "no devices", "deadline", "rate limit", "dkms", "compiler",
+    "status ", "---+", "as a flag", "engine plan", "version tag", "os_error", "symbol", "package", "ml.so", "http/", "reset",
 )  # fmt: skip
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -86,6 +90,8 @@ def clean(line: str) -> str:
     if not line.isascii():
         line = line.translate(_QUOTES)
     line = _PREFIX.sub("", line, count=1)
+    if "NVRM:" in line:
+        line = line.replace("NVRM:", "")  # the driver starts each line of a message with it; here they may stand on one
     if "\\" in line:
         line = re.sub(r"\\+[nrt](?![a-z])", " ", line)
         line = line.replace("\\", "")
@@ -111,8 +117,28 @@ def split(text: str) -> Iterator[tuple[int, str]]:
                     yield number, piece[at : at + LONGEST_LINE]
 
 
+def _ends(kept: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The first and the last lines, where there are more than can be looked at."""
+    if len(kept) > MOST_LINES:
+        first = MOST_LINES * 3 // 5
+        kept = kept[:first] + kept[first - MOST_LINES :]
+    if sum(len(line) for _number, line in kept) <= MOST_CHARACTERS:
+        return kept
+    first_lines: list[tuple[int, str]] = []
+    last_lines: list[tuple[int, str]] = []
+    for lines, ordered, share in ((first_lines, kept, 0.6), (last_lines, kept[::-1], 0.4)):
+        left = MOST_CHARACTERS * share
+        for item in ordered:
+            left -= len(item[1])
+            if left < 0:
+                break
+            lines.append(item)
+    return first_lines + last_lines[::-1]
+
+
 def relevant(text: str, each: Callable[[int, str, str], None] | None = None) -> list[Line]:
     """The lines that may matter, cleaned. `each` is called for every line of the text with number, line, and line in small."""
+    small = len(text) <= SMALL_TEXT
     kept: list[tuple[int, str]] = []
     seen: dict[str, int] = {}
     behind = 0
@@ -120,21 +146,23 @@ def relevant(text: str, each: Callable[[int, str, str], None] | None = None) -> 
         low = line.lower()
         if each is not None:
             each(number, line, low)
-        if any(gate in low for gate in GATES):
-            behind = BEHIND
-        elif behind and low.strip():
-            behind -= 1
-        else:
+        if small:
+            kept.append((number, line))
             continue
+        for gate in GATES:
+            if gate in low:
+                behind = BEHIND
+                break
+        else:
+            if not behind:
+                continue
+            behind -= 1
         # the stamp in front differs from line to line, and so do addresses
         key = low.translate(_NO_DIGITS)
         count = seen[key] = seen.get(key, 0) + 1
         if count <= REPEATS:
             kept.append((number, line))
-    if len(kept) > MOST_LINES:
-        first = MOST_LINES * 3 // 5
-        kept = kept[:first] + kept[first - MOST_LINES :]
-    return [Line(number, line, message) for number, line in kept for message in [clean(line)] if message]
+    return [Line(number, line, message) for number, line in _ends(kept) for message in [clean(line)] if message]
 
 
 def join(lines: Sequence[Line]) -> Joined:

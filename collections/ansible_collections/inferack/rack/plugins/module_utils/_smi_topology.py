@@ -24,7 +24,7 @@ class Topology:
     gpus: names in the heading; rows: GPUs that have a row; nics: network adapters in the heading.
     links: (row, column) of each pair of GPUs and the word between them.
     nvlink: true when a pair has an NVLink; null when none is shown, since `-mp` shows none on systems that have them.
-    partial: the heading names GPUs that have no row.
+    partial: the heading names GPUs that have no row. heading, last: the heading and the last row as they stand.
     """
 
     gpus: list[str] = field(default_factory=list)
@@ -33,18 +33,21 @@ class Topology:
     links: dict[str, str] = field(default_factory=dict)
     nvlink: bool | None = None
     partial: bool = False
+    heading: str = ""
+    last: str = ""
 
 
 def read(text: str) -> Topology | None:
     """The matrix in a text; None when it holds none. The legend below it has no rows."""
     heading: list[str] = []
+    first, last = "", ""
     rows: list[str] = []
     links: dict[str, str] = {}
     for raw in text.splitlines():
         line = _ESCAPE.sub("", raw)
         if not heading:
             if len(line) < 4000 and re.match(r"^\s+GPU0\b", line) and "Affinity" in line:
-                heading = _NAMES.findall(line)
+                heading, first = _NAMES.findall(line), line
             continue
         words = line.split()
         if not words or not re.fullmatch(r"GPU\d+", words[0]) or words[0] in rows:
@@ -53,6 +56,7 @@ def read(text: str) -> Topology | None:
         if not cells or not all(_LINK.match(cell) for cell in cells):
             continue
         rows.append(words[0])
+        last = line
         for column, cell in zip(heading, cells):
             if column.startswith("GPU") and column != words[0]:
                 links[f"{words[0]}-{column}"] = cell
@@ -66,6 +70,8 @@ def read(text: str) -> Topology | None:
         links=links,
         nvlink=True if any(word.startswith("NV") for word in links.values()) else None,
         partial=len(rows) < len(gpus),
+        heading=first,
+        last=last,
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 APPLICATION, HARDWARE, DRIVER, SOFTWARE, LINK, INFORMATION = (
     "application", "hardware", "driver", "software", "nvlink", "information",
@@ -65,7 +66,7 @@ KINDS: dict[str, Kind] = {
         DRIVER,
         "fault",
         "Drain the node and reset the GPU, or power-cycle the node if a reset is refused (reloading the module is not enough); "
-        "update the driver if it comes back",
+        "if it comes back, update the driver, or switch GSP off (NVreg_EnableGpuFirmware=0, proprietary module only)",
         5,
     ),
     "hang": Kind(DRIVER, "fault", "Drain the node and reset the GPU; report it to NVIDIA if it comes back", 6),
@@ -177,6 +178,9 @@ LAST = 172
 #: Numbers whose text says how grave they are: NVLink of the fifth generation.
 BY_TEXT = range(144, 151)
 
+#: Numbers of which each line may say something new, however many came before it.
+VARIES = frozenset({45, 154, *BY_TEXT})
+
 #: Recovery actions of Xid 154 in small letters, and what to do. Source: as above, and nvidia-smi(1), "GPU Recovery Action".
 ACTIONS: dict[str, str] = {
     "none": "",
@@ -222,6 +226,7 @@ class Event:
     action: str = ""
 
 
+@lru_cache(maxsize=4096)
 def bus_id(text: str) -> str | None:
     """The GPU's id as in /sys/bus/pci/devices: `0000:9b:00`, `PCI:000d:00:00`, `00000000:9B:00.0` and the old `0001:00`."""
     match = re.fullmatch(r"(?:([0-9A-Fa-f]{1,8}):)?([0-9A-Fa-f]{1,4}):([0-9A-Fa-f]{1,2})(?:\.([0-7]))?", text.strip())
@@ -229,6 +234,13 @@ def bus_id(text: str) -> str | None:
         return None
     domain, bus, device, function = match.groups()
     return f"{int(domain or '0', 16):04x}:{int(bus, 16) & 0xFF:02x}:{int(device, 16):02x}.{function or 0}"
+
+
+def key(line: str) -> tuple[bool, str, int] | None:
+    """Whether a switch said it, whose id and which number, at the price of one search; None in a line without an event."""
+    match = _LINE.search(line)
+    bus = bus_id(match.group("bus")) if match else None
+    return (bool(match.group(1)), bus, int(match.group("number"))) if match and bus else None
 
 
 def parse(line: str) -> Event | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-#: How sure a rule is when its words are there: `high` they say the cause itself; `medium` another cause is possible; `low` a hint.
+#: How sure a rule is when its words are there: `high` they say the cause itself, `medium` another one is possible, `low` a hint.
 CONFIDENCE = ("high", "medium", "low")
 
 #: `fault` must be mended; `application` an application's own error, the node is well; `notice` nothing has to be done at once;

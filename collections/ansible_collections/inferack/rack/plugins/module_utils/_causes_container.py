@@ -41,7 +41,7 @@ CONTAINER_RULES: tuple[Rule, ...] = (
         r"(?:struct field \w+\.(?P<option>[\w.-]+)|value) of type (?P<wanted>[\w\[\].*]+)",
         "option {option} in {file} that is a {found} where a {wanted} belongs",
         "docker",
-        "Write the value as {wanted} (true, not \"true\"), check with dockerd --validate, and start Docker",
+        'Write the value as {wanted} (true, not "true"), check with dockerd --validate, and start Docker',
         _MOBY,
         "unable to configure the Docker daemon with file /etc/docker/daemon.json: json: cannot unmarshal string into Go struct field Config.debug of type bool",
         blames="container",
@@ -76,7 +76,12 @@ CONTAINER_RULES: tuple[Rule, ...] = (
     Rule(
         "docker-not-running",
         "docker",
-        ("cannot connect to the docker daemon", "is the docker daemon running", "docker.service: start request repeated", "job for docker.service failed"),
+        (
+            "cannot connect to the docker daemon",
+            "is the docker daemon running",
+            "docker.service: start request repeated",
+            "job for docker.service failed",
+        ),
         r"Cannot connect to the Docker daemon|docker\.service: Start request repeated too quickly|Job for docker\.service failed",
         "a Docker that does not run",
         "docker",
@@ -415,8 +420,15 @@ CONTAINER_RULES: tuple[Rule, ...] = (
     Rule(
         "no-gpu-in-container",
         "container",
-        ("driver was not detected", "no cuda-capable device", "no cuda gpus are available", "no nvidia driver on your system",
-         "failed to detect nvidia driver version", "cuda_error_no_device", "no gpus are available"),
+        (
+            "driver was not detected",
+            "no cuda-capable device",
+            "no cuda gpus are available",
+            "no nvidia driver on your system",
+            "failed to detect nvidia driver version",
+            "cuda_error_no_device",
+            "no gpus are available",
+        ),
         r"The NVIDIA Driver was not detected\. +GPU functionality will not be available|no CUDA-capable device is detected|No CUDA GPUs are available"
         r"|Found no NVIDIA driver on your system|Failed to detect NVIDIA driver version|CUDA_ERROR_NO_DEVICE"
         r"|requested GPU[^\n]{0,80}no GPUs are available",
@@ -559,6 +571,6 @@ CONTAINER_HARMLESS: tuple[Harmless, ...] = (
     Harmless(
         r"failed to locate (?:lib)?\S+: pattern \S+ not found|Could not locate \S+: pattern|Failed to init nvsandboxutils",
         "the toolkit looks for parts that compute nodes do without",
-        "level=warning msg=\"Could not locate /dev/dri/controlD65: pattern /dev/dri/controlD65 not found\"",
+        'level=warning msg="Could not locate /dev/dri/controlD65: pattern /dev/dri/controlD65 not found"',
     ),
 )

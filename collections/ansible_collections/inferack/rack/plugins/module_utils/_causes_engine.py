@@ -119,7 +119,16 @@ ENGINE_RULES: tuple[Rule, ...] = (
     Rule(
         "triton-no-models",
         "engine",
-        ("failed to stat", "failed to open", "unable to find", "unable to open", "must be specified", "| model", "no such file", "model repository"),
+        (
+            "failed to stat",
+            "failed to open",
+            "unable to find",
+            "unable to open",
+            "must be specified",
+            "| model",
+            "no such file",
+            "model repository",
+        ),
         r"(?:failed to (?:stat|open) (?:file|directory)?|unable to (?:find|open) (?:model|file)?s?)\W{0,3}(?P<file>/\S{0,160}models?\S{0,80}?)(?=['\":,\s]|$)"
         r"|--model-repository must be specified|failed to poll (?:from )?model repository"
         r"|\| Model +\| Version +\| Status +\| \+[-+]{6,}\+ \+[-+]{6,}\+",
@@ -242,8 +251,15 @@ ENGINE_RULES: tuple[Rule, ...] = (
     Rule(
         "gpu-memory-exhausted",
         "engine",
-        ("out of memory", "outofmemory", "out_of_memory", "cudaerrormemoryallocation", "no available memory for the cache blocks",
-         "less than desired gpu memory", "failed to allocate"),
+        (
+            "out of memory",
+            "outofmemory",
+            "out_of_memory",
+            "cudaerrormemoryallocation",
+            "no available memory for the cache blocks",
+            "less than desired gpu memory",
+            "failed to allocate",
+        ),
         r"CUDA out of memory|torch(?:\.cuda)?\.OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|CUDA (?:runtime )?error[^\n]{0,60}?out of memory"
         r"|No available memory for the cache blocks|Free memory on device[^\n]{0,120}less than desired GPU memory utilization"
         r"|failed to allocate (?:CUDA|GPU|device)[^\n]{0,40}memory|Cuda Runtime \(out of memory\)",
@@ -258,7 +274,12 @@ ENGINE_RULES: tuple[Rule, ...] = (
     Rule(
         "driver-too-old",
         "engine",
-        ("driver version is insufficient", "cudaerrorinsufficientdriver", "driver on your system is too old", "forward compatibility was attempted"),
+        (
+            "driver version is insufficient",
+            "cudaerrorinsufficientdriver",
+            "driver on your system is too old",
+            "forward compatibility was attempted",
+        ),
         r"CUDA driver version is insufficient for CUDA runtime version|cudaErrorInsufficientDriver|NVIDIA driver on your system is too old"
         r"|forward compatibility was attempted on non supported HW",
         "a driver that is too old for the image, or none in the container",
@@ -341,7 +362,13 @@ ENGINE_RULES: tuple[Rule, ...] = (
     Rule(
         "port-in-use",
         "engine",
-        ("address already in use", "port is already allocated", "failed to start http", "failed to start grpc", "failed to start metrics"),
+        (
+            "address already in use",
+            "port is already allocated",
+            "failed to start http",
+            "failed to start grpc",
+            "failed to start metrics",
+        ),
         r"(?:(?P<address>[\d.]{7,15}:\d{2,5})[^\n]{0,40})?(?:address already in use|port is already allocated)|failed to start (?:HTTP|GRPC|metrics) service",
         "a port that something else holds {address}",
         "engine",

@@ -24,7 +24,13 @@ _DKMS = "DKMS 2.8 to 3.2"
 _KERNEL = "Linux (kernel/module, drivers/base/firmware_loader)"
 
 #: Consequences of a driver that does not run, or of a GPU that it could not start.
-_NO_DRIVER = ("smi-no-driver", "smi-library-missing", "container-driver-not-loaded", "no-gpu-in-container", "module-load-failed")
+_NO_DRIVER = (
+    "smi-no-driver",
+    "smi-library-missing",
+    "container-driver-not-loaded",
+    "no-gpu-in-container",
+    "module-load-failed",
+)
 _NO_GPU = ("gpu-init-failed", "gpu-probe-failed", "no-gpu-found", "smi-no-devices", "gsp-init-failed", "no-gpu-in-container")
 _NOT_BUILT = ("build-failed", "installer-failed", "module-missing", "module-load-failed", "package-not-configured", *_NO_DRIVER)
 
@@ -40,8 +46,14 @@ NODE_RULES: tuple[Rule, ...] = (
         "Make room (old kernels, package caches, container images, models) and run again",
         "errno(3), ENOSPC",
         "write /var/lib/docker/tmp/GetImageBlob1: no space left on device",
-        explains=("build-failed", "build-compile-error", "installer-failed", "container-start-failed", "triton-model-failed",
-                  "package-not-configured"),
+        explains=(
+            "build-failed",
+            "build-compile-error",
+            "installer-failed",
+            "container-start-failed",
+            "triton-model-failed",
+            "package-not-configured",
+        ),
         unless=r"/dev/shm",
     ),
     Rule(
@@ -73,8 +85,15 @@ NODE_RULES: tuple[Rule, ...] = (
     Rule(
         "secure-boot",
         "kernel",
-        ("unsigned module", "required key", "key was rejected", "unavailable key", "does not trust any key", "sig_enforce",
-         "module verification failed"),
+        (
+            "unsigned module",
+            "required key",
+            "key was rejected",
+            "unavailable key",
+            "does not trust any key",
+            "sig_enforce",
+            "module verification failed",
+        ),
         r"Loading of (?:unsigned module|module with unavailable key) is rejected"
         r"|Lockdown: [^:\n]{1,60}: unsigned module loading is restricted"
         r"|(?:insert|load)[^\n]{0,40}nvidia[^\n]{0,120}?(?:Required key not available|Key was rejected by service)"
@@ -215,7 +234,14 @@ NODE_RULES: tuple[Rule, ...] = (
         f"{_OPEN}; nvidia-smi(1), exit status 18",
         "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.95",
         blames="driver",
-        explains=("gpu-init-failed", "container-start-failed", "driver-refuses", "smi-nvml-failed", *_NO_DRIVER, "smi-no-devices"),
+        explains=(
+            "gpu-init-failed",
+            "container-start-failed",
+            "driver-refuses",
+            "smi-nvml-failed",
+            *_NO_DRIVER,
+            "smi-no-devices",
+        ),
         unless=r"software scheduler ENABLED|nvidia-vgpu",
     ),
     Rule(
@@ -243,7 +269,7 @@ NODE_RULES: tuple[Rule, ...] = (
         r"|insert 'nvidia[\w-]*': (?:Exec format error|Invalid module format|Unknown symbol in module)",
         "a module{ module} that was built for another kernel",
         "node",
-        "Build the module anew for the running kernel (dkms autoinstall -k \"$(uname -r)\"), with that kernel's own headers",
+        'Build the module anew for the running kernel (dkms autoinstall -k "$(uname -r)"), with that kernel\'s own headers',
         _KERNEL,
         "nvidia: disagrees about version of symbol module_layout",
         blames="kernel",
@@ -669,7 +695,13 @@ NODE_RULES: tuple[Rule, ...] = (
     Rule(
         "compiler-mismatch",
         "build",
-        ("version check", "does not match the compiler used here", "does not exactly match the current compiler", "unrecognized command", "failed cc"),
+        (
+            "version check",
+            "does not match the compiler used here",
+            "does not exactly match the current compiler",
+            "unrecognized command",
+            "failed cc",
+        ),
         r"compiler used to compile the kernel: (?P<built>[^\n]{3,120}?) does not match the compiler used here: (?P<here>[^\n]{3,80}?)(?= Copyright| \(C\)|\n|$)"
         r"|Failed CC version check|Compiler version check failed|CC version check failed"
         r"|compiler used to compile the kernel \((?P<kernel>[^)\n]{1,80})\) does not exactly match the current compiler \((?P<current>[^)\n]{1,80})\)"
@@ -739,7 +771,14 @@ NODE_RULES: tuple[Rule, ...] = (
     Rule(
         "build-failed",
         "build",
-        ("bad return status for module build", "bad exit status", "unable to build the", "failed to run `", "failed to run '", "building kernel modules"),
+        (
+            "bad return status for module build",
+            "bad exit status",
+            "unable to build the",
+            "failed to run `",
+            "failed to run '",
+            "building kernel modules",
+        ),
         r"Bad return status for module build on kernel: (?P<release>\S{1,80})|Bad exit status: \d+|Unable to build the (?:NVIDIA )?kernel module"
         r"|Failed to run [`']\S{0,60}dkms build|error occurred while performing the step: \"Building kernel modules",
         "a module that did not build ({release}); the reason is in make.log",
@@ -835,7 +874,12 @@ NODE_RULES: tuple[Rule, ...] = (
     Rule(
         "packages-mixed",
         "packages",
-        ("which is also in package", "unmet dependencies", "but it is not going to be installed", "conflicts with file from package"),
+        (
+            "which is also in package",
+            "unmet dependencies",
+            "but it is not going to be installed",
+            "conflicts with file from package",
+        ),
         r"trying to overwrite '[^'\n]{1,200}', which is also in package (?P<package>[\w.+:-]*(?:nvidia|cuda)[\w.+:-]*)"
         r"|\b[\w.+-]*(?:nvidia|cuda)[\w.+-]* : (?:Pre)?Depends: [^\n]{1,120}? but [^\n]{1,60}?(?:installed|installable)"
         r"|conflicts with file from package (?P<rpm>[\w.+-]*(?:nvidia|cuda)[\w.+-]*)",

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From texts to causes: read what people and tools said about a node, and name what is wrong, the root before its consequences.
 
-Rules are data (`_causes_node.py`, `_causes_container.py`, `_causes_engine.py`, `_xid.py`); this file applies them. Where no rule
-fits it says so: a text may end without a cause, but never with an invented one.
+Rules are data (`_causes_node.py`, `_causes_container.py`, `_causes_engine.py`, `_xid.py`); this file applies them. Where no
+rule fits it says so: a text may end without a cause, but never with an invented one.
 
 Pure functions; they run on managed nodes: Python 3.9 and the standard library only.
 """
@@ -39,8 +39,8 @@ CAUSE, SYMPTOM, NOTICE, NONE, UNKNOWN = "cause", "symptom", "notice", "none", "u
 #: How many lines prove a cause, and how long one may be.
 EVIDENCE, WIDTH = 8, 400
 
-#: How many places of an anchor are tried, how many in vain, and how far in front of one a pattern may begin, in characters. Bounds
-#: what one rule can cost.
+#: How many places of an anchor are tried, how many in vain, and how far in front of one a pattern may begin, in characters.
+#: They bound what one rule can cost.
 MOST_PLACES, MOST_MISSES, BEFORE = 200, 50, 400
 
 #: How many lines are searched for errors that no rule explains, and how much of each.
@@ -65,7 +65,7 @@ class Cause:
     id: of a rule, or `xid-<number>`, `sxid-<number>`, or of SMI_CAUSES.
     confidence: `high`, `medium`, `low`. severity: `fault`, `application`, `notice`, `symptom`.
     blames: whom; an application's fault is never the hardware's.
-    affects: `{kind, name}`: `gpu` with its bus id, `model`, `container`, `image`, `nvswitch`, or a kind alone with an empty name.
+    affects: `{kind, name}`: `gpu` with its bus id, `model`, `container`, `image`, `nvswitch`, or a kind and an empty name.
     evidence: lines as they stand; source and line: where the first of them is; count: how often it was seen.
     consequence_of: id of the cause that explains this one, else empty.
     """
@@ -92,7 +92,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Reading:
-    """What one text was. form: such as `smi.xml`, `kernel`, `docker`, `other`, `empty`; read: facts in it; verdict: as above."""
+    """What one text was. form: such as `smi.xml`, `kernel`, `other`, `empty`; read: facts in it; verdict: as above."""
 
     name: str
     form: str
@@ -178,9 +178,7 @@ SMI_CAUSES: tuple[SmiCause, ...] = (
         r"(?:ncorrect|ouble|emapp|etire|epair|xceeded|ending|ailure)\w*[^<>\n:]*(?:>|:\s)\s*(?:[1-9]\d*|Yes)\b",
         "uncorrectable errors of the GPU's memory, or repairs that wait or failed",
     ),
-    SmiCause(
-        "gpu-memory-missing", "gpu.memory", r".", r"<total>|Total\s+: |MiB /", "the GPU shows no memory"
-    ),
+    SmiCause("gpu-memory-missing", "gpu.memory", r".", r"<total>|Total\s+: |MiB /", "the GPU shows no memory"),
     SmiCause(
         "gpu-count",
         "gpu.count",
@@ -192,8 +190,8 @@ SMI_CAUSES: tuple[SmiCause, ...] = (
 )
 
 _WRONG = re.compile(
-    r"\b(?:error|err|fail(?:ed|s|ure)?|fatal|panic|critical|denied|refused|cannot|can't|could not|couldn't|unable|rejected|invalid"
-    r"|exception|not found|timed out|unauthorized)\b|ERR!|^[EF]\d{4} \d\d:",
+    r"\b(?:error|err|fail(?:ed|s|ure)?|fatal|panic|critical|denied|refused|cannot|can't|could not|couldn't|unable|rejected"
+    r"|invalid|exception|not found|timed out|unauthorized)\b|ERR!|^[EF]\d{4} \d\d:",
     re.IGNORECASE,
 )
 #: What harmless lines speak of that have no word of error.
@@ -206,12 +204,18 @@ _KERNEL = re.compile(
 )
 _SMI_MARK = re.compile(r"<nvidia_smi_log|=NVSMI LOG=|\| NVIDIA-SMI |UUID: GPU-|pci\.bus_id")
 _SMI = re.compile(
-    r"NVIDIA-SMI has failed|Failed to initialize NVML|Unable to determine the device handle|\bNo devices were found|find libnvidia-ml\.so"
-    r"|GPUs could not be reset"
+    r"NVIDIA-SMI has failed|Failed to initialize NVML|Unable to determine the device handle|\bNo devices were found"
+    r"|find libnvidia-ml\.so|GPUs could not be reset"
 )
-_DOCKER = re.compile(r"response from daemon|\bdockerd\b|\bOCI runtime\b|nvidia-container-cli|^(?:INFO|WARN|ERRO)\[\d{4}\]|docker: ", re.MULTILINE)
-_ENGINE = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d|\[libprotobuf|\btritonserver\b|\bvllm\b|\bnimlib\b|\"level\": ?\"", re.MULTILINE)
-_BUILD = re.compile(r"\bdkms\b|\bDKMS\b|nvidia-installer|Kernel source path|CC sanity check|\bmake\[\d\]|\bdpkg: ", re.MULTILINE)
+_DOCKER = re.compile(
+    r"response from daemon|\bdockerd\b|\bOCI runtime\b|nvidia-container-cli|^(?:INFO|WARN|ERRO)\[\d{4}\]|docker: ", re.MULTILINE
+)
+_ENGINE = re.compile(
+    r"^[IWEF]\d{4} \d\d:\d\d:\d\d|\[libprotobuf|\btritonserver\b|\bvllm\b|\bnimlib\b|\"level\": ?\"", re.MULTILINE
+)
+_BUILD = re.compile(
+    r"\bdkms\b|\bDKMS\b|nvidia-installer|Kernel source path|CC sanity check|\bmake\[\d\]|\bdpkg: ", re.MULTILINE
+)
 _SERVICE = re.compile(r"Cannot start service (?P<name>[\w.-]{1,80}):?")
 
 
@@ -515,7 +519,9 @@ def merge(causes: Iterable[Cause]) -> list[Cause]:
             continue
         evidence = list(dict.fromkeys([*first.evidence, *cause.evidence]))[:EVIDENCE]
         better = first if len(first.found) >= len(cause.found) else cause
-        merged[key] = replace(first, found=better.found, remedy=better.remedy, evidence=evidence, count=first.count + cause.count)
+        merged[key] = replace(
+            first, found=better.found, remedy=better.remedy, evidence=evidence, count=first.count + cause.count
+        )
     named: dict[tuple[str, str], set[str]] = {}
     for cause in merged.values():
         if cause.subjects:
@@ -547,7 +553,7 @@ def rank(causes: Sequence[Cause], sources: Sequence[str]) -> list[Cause]:
 
 
 def _smi_lines(text: str, name: str, wanted: str, most: int) -> tuple[list[str], int]:
-    """Lines of one GPU's part of nvidia-smi's output that prove something, after the one that names it; and the first's number."""
+    """Lines of one GPU's part of nvidia-smi's output that prove something, behind the one that names it; the first's number."""
     pattern = re.compile(wanted)
     bus = name if name.count(":") == 2 else ""
     heading, found = (0, ""), []
@@ -638,7 +644,13 @@ def _facts(reading: _smi_reading.Reading, text: str) -> dict[str, Any]:
 def form_of(text: str, causes: Sequence[Cause]) -> str:
     """What kind of log a text is: by its look, else by the rule that fits it."""
     head = text if len(text) < 400_000 else text[:200_000] + "\n" + text[-200_000:]
-    for name, pattern in (("engine", _ENGINE), ("docker", _DOCKER), ("build", _BUILD), ("kernel", _KERNEL), ("nvidia-smi", _SMI)):
+    for name, pattern in (
+        ("engine", _ENGINE),
+        ("docker", _DOCKER),
+        ("build", _BUILD),
+        ("kernel", _KERNEL),
+        ("nvidia-smi", _SMI),
+    ):
         if pattern.search(head):
             return name
     logs = {rule.id: rule.log for rule in RULES}
@@ -685,9 +697,7 @@ def read(text: Text) -> tuple[Reading, list[Cause]]:
         if smi.gpus:
             causes += smi_causes(smi, replace(text, text=body))
     elif topology is not None:
-        form, facts = "smi.topology", {
-            key: value for key, value in asdict(topology).items() if key not in ("heading", "last")
-        }
+        form, facts = "smi.topology", {key: value for key, value in asdict(topology).items() if key not in ("heading", "last")}
         if topology.partial:
             causes.append(_cut_topology(topology, text.name))
     else:

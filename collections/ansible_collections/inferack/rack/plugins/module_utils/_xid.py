@@ -47,8 +47,8 @@ KINDS: dict[str, Kind] = {
     "memory": Kind(
         HARDWARE,
         "fault",
-        "Drain the node and reset the GPU; check row remapping with nvidia-smi -q -d ROW_REMAPPER, and replace the GPU if errors "
-        "come back",
+        "Drain the node and reset the GPU; check row remapping with nvidia-smi -q -d ROW_REMAPPER, and replace the GPU if "
+        "errors come back",
         2,
     ),
     "memory_failure": Kind(HARDWARE, "fault", "Drain the node and reset the GPU; have it replaced if it happens again", 2),
@@ -78,7 +78,10 @@ KINDS: dict[str, Kind] = {
     ),
     "nvlink_nonfatal": Kind(LINK, "notice", "Nothing at once: watch the link's error counters, and act if it turns fatal", 11),
     "application": Kind(
-        APPLICATION, "application", "Mend or restart the application; the GPU is healthy (compute-sanitizer finds the access)", 9
+        APPLICATION,
+        "application",
+        "Mend or restart the application; the GPU is healthy (compute-sanitizer finds the access)",
+        9,
     ),
     "engine": Kind(SOFTWARE, "application", "Restart the application; report it to NVIDIA if it comes back", 8),
     "follow_on": Kind(APPLICATION, "application", "Look for the Xid before it, and restart the application", 10),

@@ -20,7 +20,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "collections"))  # so that the rules can be imported by their collection's name
 
-from ansible_collections.inferack.rack.plugins.module_utils import _diagnose, _xid  # noqa: E402
+from ansible_collections.inferack.rack.plugins.module_utils import _diagnose, _smi_causes, _xid  # noqa: E402
 from ansible_collections.inferack.rack.plugins.module_utils._cause_rule import Rule  # noqa: E402
 
 ROLES = ROOT / "collections/ansible_collections/inferack/rack/roles"
@@ -67,10 +67,10 @@ ansible -i inventory node1 -b -m inferack.rack.diagnose                         
 ansible localhost -m inferack.rack.diagnose -a '{"files": ["/tmp/dmesg.txt"]}'   # explains what someone sent
 ```
 
-Its `verdict` is `cause` (a root is named), `symptom` (what fails is named, why is not in the texts), `notice` (nothing has to be
-done at once), `none`, or `unknown` with the lines that no rule explains. Causes come with the lines that prove them, the root first;
-`consequence_of` names what explains the others. Severity: a `fault` must be mended, an `application`'s error leaves the node
-well, a `notice` can wait, and a `symptom` has another cause, whatever that is.
+Its `verdict` is `cause` (a root is named), `symptom` (what fails is named, why is not in the texts), `notice` (nothing has to
+be done at once), `none`, or `unknown` with the lines that no rule explains. Causes come with the lines that prove them, the
+root first; `consequence_of` names what explains the others. Severity: a `fault` must be mended, an `application`'s error leaves
+the node well, a `notice` can wait, and a `symptom` has another cause, whatever that is.
 
 Rendered from the rules by `tools/render_docs.py`.
 """
@@ -115,7 +115,7 @@ def troubleshooting() -> str:
         parts += [f"## {heading}\n", *(_cause(rule) for rule in _diagnose.RULES if rule.log == log)]
         if log == "nvidia-smi":
             rows = [_row(("cause", "what it says", "blames")), "|---|---|---|"]
-            rows += [_row((f"`{row.id}`", row.what, row.blames)) for row in _diagnose.SMI_CAUSES]
+            rows += [_row((f"`{row.id}`", row.what, row.blames)) for row in _smi_causes.SMI_CAUSES]
             parts.append(
                 "Where nvidia-smi answers, its values are judged as the module `nvidia_smi` does:\n\n" + "\n".join(rows) + "\n"
             )
@@ -124,10 +124,10 @@ def troubleshooting() -> str:
         kind = _xid.KINDS[name]
         rows.append(_row((number, what, kind.blames, kind.severity, kind.remedy)))
     parts.append(
-        "## Xid numbers\n\nThe cause's id is `xid-` and the number. 144 to 150 are as grave as their text says (`Fatal`, "
-        "`Nonfatal`); 154 states what the driver wants, and its last word about a GPU counts; 43 and 45 follow what came before them. "
-        "Of an NVSwitch they are `sxid-` and the number. Numbers that NVIDIA lists as unused, and newer ones, are named with low "
-        "confidence. Source: NVIDIA, “Analyzing Xid Errors with the Xid Catalog”.\n\n" + "\n".join(rows) + "\n"
+        "## Xid numbers\n\nThe cause's id is `xid-` and the number; of an NVSwitch `sxid-` and the number. 144 to 150 are as grave "
+        "as their text says (`Fatal`, `Nonfatal`); 154 states what the driver wants, and its last word about a GPU counts; 43 and 45 "
+        "follow what came before them. Numbers that NVIDIA lists as unused, and newer ones, are named with low confidence. "
+        "Source: NVIDIA, “Analyzing Xid Errors with the Xid Catalog”.\n\n" + "\n".join(rows) + "\n"
     )
     rows = [_row(("words", "why they are harmless")), "|---|---|"]
     rows += [_row((f"`{item.example}`", item.why)) for item in _diagnose.HARMLESS]

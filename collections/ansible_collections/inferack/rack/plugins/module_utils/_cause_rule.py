@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shape of a rule that names a cause in a log.
 
-Rules are data: `_causes_node.py`, `_causes_container.py` and `_causes_engine.py` hold them, `_diagnose.py` applies them, and
+Rules are data: `_causes_*.py` hold them, `_diagnose.py` applies them, and
 docs/troubleshooting.md is rendered from them. Runs on managed nodes: Python 3.9 and the standard library only.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-#: How sure a rule is when its words are there: `high` they say the cause itself, `medium` another one is possible, `low` a hint.
+#: How sure a rule is of its words: `high` they say the cause itself, `medium` another one is possible, `low` a hint.
 CONFIDENCE = ("high", "medium", "low")
 
 #: `fault` must be mended; `application` an application's own error, the node is well; `notice` nothing has to be done at once;
@@ -74,3 +74,15 @@ class Harmless:
     why: str
     example: str
     inconclusive: bool = False
+
+
+#: Consequences of a driver that does not run, or of a GPU that it could not start.
+NO_DRIVER = (
+    "smi-no-driver",
+    "smi-library-missing",
+    "container-driver-not-loaded",
+    "no-gpu-in-container",
+    "module-load-failed",
+)
+NO_GPU = ("gpu-init-failed", "gpu-probe-failed", "no-gpu-found", "smi-no-devices", "gsp-init-failed", "no-gpu-in-container")
+NOT_BUILT = ("build-failed", "installer-failed", "module-missing", "module-load-failed", "package-not-configured", *NO_DRIVER)

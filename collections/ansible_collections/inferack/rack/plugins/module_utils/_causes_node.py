@@ -1,13 +1,13 @@
 # Copyright: inferack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Causes that kernel logs, DKMS, compilers, package managers, NVIDIA's installer and nvidia-smi name.
+"""Causes that the kernel's log, the node's services and nvidia-smi name.
 
 Runs on managed nodes: Python 3.9 and the standard library only.
 """
 
 from __future__ import annotations
 
-from ansible_collections.inferack.rack.plugins.module_utils._cause_rule import Harmless, Rule
+from ansible_collections.inferack.rack.plugins.module_utils._cause_rule import NO_DRIVER, NO_GPU, NOT_BUILT, Harmless, Rule
 from ansible_collections.inferack.rack.plugins.module_utils._nvidia_smi import (
     DEVICES,
     LIBRARY,
@@ -20,19 +20,7 @@ from ansible_collections.inferack.rack.plugins.module_utils._nvidia_smi import (
 _BUS = r"(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?)"
 _OPEN = "NVIDIA/open-gpu-kernel-modules (kernel-open/nvidia, src/nvidia)"
 _INSTALLER = "NVIDIA's installer (nvidia-installer)"
-_DKMS = "DKMS 2.8 to 3.2"
 _KERNEL = "Linux (kernel/module, drivers/base/firmware_loader)"
-
-#: Consequences of a driver that does not run, or of a GPU that it could not start.
-_NO_DRIVER = (
-    "smi-no-driver",
-    "smi-library-missing",
-    "container-driver-not-loaded",
-    "no-gpu-in-container",
-    "module-load-failed",
-)
-_NO_GPU = ("gpu-init-failed", "gpu-probe-failed", "no-gpu-found", "smi-no-devices", "gsp-init-failed", "no-gpu-in-container")
-_NOT_BUILT = ("build-failed", "installer-failed", "module-missing", "module-load-failed", "package-not-configured", *_NO_DRIVER)
 
 NODE_RULES: tuple[Rule, ...] = (
     # --- the node itself -----------------------------------------------------------------------------------------------------
@@ -80,7 +68,7 @@ NODE_RULES: tuple[Rule, ...] = (
         "what inferack.rack.diagnose writes down of the node",
         "kernel headers of the running kernel 6.1.0-30-amd64 are missing; there are headers of 6.1.0-31-amd64",
         blames="kernel",
-        explains=("headers-missing", *_NOT_BUILT),
+        explains=("headers-missing", *NOT_BUILT),
     ),
     Rule(
         "secure-boot",
@@ -106,7 +94,7 @@ NODE_RULES: tuple[Rule, ...] = (
         f"{_KERNEL}; {_INSTALLER}",
         "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",
         blames="kernel",
-        explains=("module-load-failed", "installer-failed", *_NO_DRIVER),
+        explains=("module-load-failed", "installer-failed", *NO_DRIVER),
     ),
     Rule(
         "pci-bar-invalid",
@@ -119,7 +107,7 @@ NODE_RULES: tuple[Rule, ...] = (
         _OPEN,
         "NVRM: This PCI I/O region assigned to your NVIDIA device is invalid: NVRM: BAR1 is 0M @ 0x0 (PCI:0000:41:00.0)",
         blames="hardware",
-        explains=_NO_GPU,
+        explains=NO_GPU,
     ),
     Rule(
         "pcie-error",
@@ -147,7 +135,7 @@ NODE_RULES: tuple[Rule, ...] = (
         "NVRM: Chipset not recognized (vendor ID 0x14e4, device ID 0x2711)\nNVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0xffff:1863)",
         blames="hardware",
         confidence="medium",
-        explains=("gsp-boot-failed", *_NO_GPU),
+        explains=("gsp-boot-failed", *NO_GPU),
         needs=r"PCIE config space is inaccessible|RmInitAdapter",
     ),
     # --- who owns the GPU ----------------------------------------------------------------------------------------------------
@@ -162,7 +150,7 @@ NODE_RULES: tuple[Rule, ...] = (
         _INSTALLER,
         "ERROR: The Nouveau kernel driver is currently in use by your system.",
         blames="kernel",
-        explains=("installer-failed", "module-load-failed", "driver-shut-out", *_NO_DRIVER, *_NO_GPU),
+        explains=("installer-failed", "module-load-failed", "driver-shut-out", *NO_DRIVER, *NO_GPU),
     ),
     Rule(
         "nouveau-loaded",
@@ -175,7 +163,7 @@ NODE_RULES: tuple[Rule, ...] = (
         "Linux (drivers/gpu/drm/nouveau)",
         "nouveau 0000:41:00.0: NVIDIA GA100 (170000a1)",
         blames="kernel",
-        explains=("driver-shut-out", "module-load-failed", "installer-failed", *_NO_DRIVER, *_NO_GPU),
+        explains=("driver-shut-out", "module-load-failed", "installer-failed", *NO_DRIVER, *NO_GPU),
     ),
     Rule(
         "driver-shut-out",
@@ -189,7 +177,7 @@ NODE_RULES: tuple[Rule, ...] = (
         _OPEN,
         "NVRM: The NVIDIA probe routine was not called for 2 device(s).",
         blames="kernel",
-        explains=(*_NO_DRIVER, *_NO_GPU),
+        explains=(*NO_DRIVER, *NO_GPU),
     ),
     Rule(
         "module-option-unknown",
@@ -218,7 +206,7 @@ NODE_RULES: tuple[Rule, ...] = (
         "NVRM: GPU at 0000:01:00.0 has software scheduler ENABLED with policy BEST_EFFORT.\n"
         "NVRM: API mismatch: the client has the version 570.148.08, but\nNVRM: this kernel module has the version 570.148.06.",
         blames="driver",
-        explains=("version-mismatch", "smi-no-devices", *_NO_DRIVER, *_NO_GPU),
+        explains=("version-mismatch", "smi-no-devices", *NO_DRIVER, *NO_GPU),
         needs=r"software scheduler ENABLED|nvidia-vgpu",
     ),
     Rule(
@@ -239,7 +227,7 @@ NODE_RULES: tuple[Rule, ...] = (
             "container-start-failed",
             "driver-refuses",
             "smi-nvml-failed",
-            *_NO_DRIVER,
+            *NO_DRIVER,
             "smi-no-devices",
         ),
         unless=r"software scheduler ENABLED|nvidia-vgpu",
@@ -273,7 +261,7 @@ NODE_RULES: tuple[Rule, ...] = (
         _KERNEL,
         "nvidia: disagrees about version of symbol module_layout",
         blames="kernel",
-        explains=("module-load-failed", *_NO_DRIVER),
+        explains=("module-load-failed", *NO_DRIVER),
     ),
     Rule(
         "module-missing",
@@ -286,7 +274,7 @@ NODE_RULES: tuple[Rule, ...] = (
         "kmod (modprobe)",
         "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0-60-generic",
         blames="kernel",
-        explains=("module-load-failed", *_NO_DRIVER),
+        explains=("module-load-failed", *NO_DRIVER),
     ),
     Rule(
         "module-in-use",
@@ -314,7 +302,7 @@ NODE_RULES: tuple[Rule, ...] = (
         blames="driver",
         confidence="low",
         severity="symptom",
-        explains=("installer-failed", *_NO_DRIVER),
+        explains=("installer-failed", *NO_DRIVER),
     ),
     Rule(
         "gsp-firmware-missing",
@@ -330,7 +318,7 @@ NODE_RULES: tuple[Rule, ...] = (
         f"{_OPEN}; {_KERNEL}",
         "nvidia 0000:41:00.0: Direct firmware load for nvidia/570.133.20/gsp_ga10x.bin failed with error -2",
         blames="driver",
-        explains=("gsp-boot-failed", *_NO_GPU),
+        explains=("gsp-boot-failed", *NO_GPU),
     ),
     Rule(
         "gpu-needs-closed-module",
@@ -344,7 +332,7 @@ NODE_RULES: tuple[Rule, ...] = (
         _OPEN,
         "NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:1db4) NVRM: installed in this system is not supported by open NVRM: nvidia.ko",
         blames="driver",
-        explains=_NO_GPU,
+        explains=NO_GPU,
     ),
     Rule(
         "gpu-needs-open-module",
@@ -357,7 +345,7 @@ NODE_RULES: tuple[Rule, ...] = (
         _OPEN,
         "NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:2901) NVRM: installed in this system requires use of the NVIDIA open kernel modules.",
         blames="driver",
-        explains=_NO_GPU,
+        explains=NO_GPU,
     ),
     Rule(
         "gpu-needs-older-driver",
@@ -372,7 +360,7 @@ NODE_RULES: tuple[Rule, ...] = (
         "NVRM: The NVIDIA Tesla K80 GPU installed in this system is\nNVRM: supported through the NVIDIA 470.xx Legacy drivers. Please\n"
         "NVRM: visit http://www.nvidia.com/object/unix.html for more\nNVRM: information.  The 580.95.05 NVIDIA driver will ignore\nNVRM: this GPU.",
         blames="driver",
-        explains=_NO_GPU,
+        explains=NO_GPU,
     ),
     Rule(
         "gpu-unknown-to-driver",
@@ -385,7 +373,7 @@ NODE_RULES: tuple[Rule, ...] = (
         _OPEN,
         "NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:2330) NVRM: installed in this system is not supported by the NVRM: NVIDIA 470.256.02 driver release.",
         blames="driver",
-        explains=_NO_GPU,
+        explains=NO_GPU,
     ),
     # --- a GPU ---------------------------------------------------------------------------------------------------------------
     Rule(
@@ -400,7 +388,7 @@ NODE_RULES: tuple[Rule, ...] = (
         "NVRM: The NVIDIA GPU 0000:c1:00.0\nNVRM: (PCI ID: 10de:2330) installed in this system has\n"
         "NVRM: fallen off the bus and is not responding to commands.",
         blames="hardware",
-        explains=(*_NO_GPU, "smi-gpu-lost"),
+        explains=(*NO_GPU, "smi-gpu-lost"),
     ),
     Rule(
         "gpu-power-cables",
@@ -413,7 +401,7 @@ NODE_RULES: tuple[Rule, ...] = (
         _OPEN,
         "NVRM: GPU 0000:41:00.0 does not have the necessary power cables connected.",
         blames="hardware",
-        explains=_NO_GPU,
+        explains=NO_GPU,
     ),
     Rule(
         "gsp-stuck",
@@ -426,7 +414,7 @@ NODE_RULES: tuple[Rule, ...] = (
         _OPEN,
         "NVRM: GPU6 _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP",
         blames="driver",
-        explains=_NO_GPU,
+        explains=NO_GPU,
     ),
     Rule(
         "gsp-boot-failed",
@@ -440,7 +428,7 @@ NODE_RULES: tuple[Rule, ...] = (
         "NVRM: kgspWaitForGfwBootOk_TU102: failed to wait for GFW boot complete: 0x65 VBIOS version 94.02.59.00.05",
         blames="hardware",
         confidence="medium",
-        explains=_NO_GPU,
+        explains=NO_GPU,
     ),
     Rule(
         "gpu-needs-reset",
@@ -659,294 +647,9 @@ NODE_RULES: tuple[Rule, ...] = (
         confidence="low",
         severity="symptom",
     ),
-    # --- building the module ---------------------------------------------------------------------------------------------------
-    Rule(
-        "headers-missing",
-        "build",
-        ("kernel headers for", "kernel source tree", "kernel header file"),
-        r"Your kernel headers for kernel (?P<release>\S{1,80}?),? (?:cannot|could not) be found"
-        r"|Module build for (?:the currently running )?kernel ?(?P<skipped>\d\S{0,80})? was skipped since the kernel headers"
-        r"|Unable to find the kernel source tree for the currently running kernel"
-        r"|kernel header file '[^'\n]{1,200}' does not exist",
-        "no headers of the running kernel{ release}{ skipped}",
-        "node",
-        "Install the headers of exactly the running kernel (linux-headers-$(uname -r), kernel-devel-$(uname -r)), or update the kernel "
-        "and reboot when they are gone from the mirror",
-        f"{_DKMS}; {_INSTALLER}",
-        "Error! Your kernel headers for kernel 6.1.0-30-amd64 cannot be found.",
-        blames="kernel",
-        explains=_NOT_BUILT,
-    ),
-    Rule(
-        "headers-gone",
-        "packages",
-        ("linux-headers", "kernel-devel", "kernel-headers"),
-        r"(?:Unable to locate package|No match for argument:?|No package matching|Couldn't find any package by (?:glob|regex)|No package) "
-        r"'?(?P<package>(?:linux-headers|kernel-(?:devel|headers))-\d[\w.+~-]{1,80})"
-        r"|Package '?(?P<second>linux-headers-\d[\w.+~-]{1,80}?)'? has no installation candidate",
-        "headers that no repository has any more ({package}{second})",
-        "node",
-        "Update the kernel and reboot into it, or add a mirror that still has the running kernel's headers",
-        "apt, dnf",
-        "E: Unable to locate package linux-headers-6.1.0-13-amd64",
-        blames="kernel",
-        explains=("headers-missing", *_NOT_BUILT),
-    ),
-    Rule(
-        "compiler-mismatch",
-        "build",
-        (
-            "version check",
-            "does not match the compiler used here",
-            "does not exactly match the current compiler",
-            "unrecognized command",
-            "failed cc",
-        ),
-        r"compiler used to compile the kernel: (?P<built>[^\n]{3,120}?) does not match the compiler used here: (?P<here>[^\n]{3,80}?)(?= Copyright| \(C\)|\n|$)"
-        r"|Failed CC version check|Compiler version check failed|CC version check failed"
-        r"|compiler used to compile the kernel \((?P<kernel>[^)\n]{1,80})\) does not exactly match the current compiler \((?P<current>[^)\n]{1,80})\)"
-        r"|(?:error: )?unrecognized command[- ]line option '?(?P<option>-[\w=-]{1,60})",
-        "a compiler ({current}{here}{option}) that is not the kernel's ({kernel}{built})",
-        "node",
-        "Install the compiler that built the running kernel (see /proc/version) and build again; IGNORE_CC_MISMATCH=1 only hides it",
-        f"{_INSTALLER}; gcc",
-        "*** Failed CC version check. Bailing out! ***",
-        blames="kernel",
-        explains=("build-compile-error", *_NOT_BUILT),
-    ),
-    Rule(
-        "compiler-missing",
-        "build",
-        ("command not found", "c compiler", "'cc'", "gcc", "make: not found"),
-        r"(?:unable|failed) to (?:find|locate) (?:a suitable )?(?:C compiler|the program '?(?:cc|gcc|make))"
-        r"|\b(?:cc|gcc|x86_64-linux-gnu-gcc|aarch64-linux-gnu-gcc)[-\d.]*: (?:command )?not found|\bmake: (?:command )?not found"
-        r"|You do not appear to have (?:the '?)?(?:cc|gcc|make)|Unable to find the development tool `?'?(?:cc|gcc|make)",
-        "no compiler or make on the node",
-        "node",
-        "Install gcc (of the kernel's version) and make, and build again",
-        f"{_INSTALLER}; make",
-        "/bin/sh: 1: gcc-12: not found",
-        blames="node",
-        explains=_NOT_BUILT,
-    ),
-    Rule(
-        "gpl-only-symbol",
-        "build",
-        ("gpl-incompatible",),
-        r"GPL-incompatible module (?P<module>nvidia[\w.-]*) uses GPL-only symbol '(?P<symbol>\w+)'",
-        "a kernel that keeps {symbol} from {module}",
-        "node",
-        "Choose a driver branch that supports this kernel, or the open flavour of the module",
-        "Linux (scripts/mod/modpost.c)",
-        "ERROR: modpost: GPL-incompatible module nvidia.ko uses GPL-only symbol '__rcu_read_lock'",
-        blames="kernel",
-        explains=_NOT_BUILT,
-    ),
-    Rule(
-        "build-compile-error",
-        "build",
-        ("error: ",),
-        r"(?P<file>[\w./+-]{1,160}\.[ch]):(?P<line>\d+)(?::\d+)?: (?:fatal )?error: (?P<what>[^\n]{1,120})",
-        "a driver that does not compile for this kernel ({what})",
-        "node",
-        "Choose a driver branch whose module compiles for this kernel, or boot a kernel that the branch supports",
-        "gcc",
-        "nvidia-drm-drv.c:64:10: fatal error: drm/drm_drv.h: No such file or directory",
-        blames="driver",
-        explains=_NOT_BUILT,
-    ),
-    Rule(
-        "dkms-stale",
-        "build",
-        ("dkms.conf", "dkms tree already"),
-        r"Could not locate dkms\.conf file\.?(?:[^\n]{0,40}?(?P<file>/var/lib/dkms/\S{1,120}))?|DKMS tree already contains: (?P<what>\S{1,80})",
-        "an old DKMS tree of another driver version",
-        "node",
-        "Remove the old tree (dkms remove <name>/<version> --all, then its folder under /var/lib/dkms) and build again",
-        _DKMS,
-        "Error! Could not locate dkms.conf file.\nFile: /var/lib/dkms/nvidia/535.54.03/source/dkms.conf does not exist.",
-        blames="node",
-        explains=_NOT_BUILT,
-    ),
-    Rule(
-        "build-failed",
-        "build",
-        (
-            "bad return status for module build",
-            "bad exit status",
-            "unable to build the",
-            "failed to run `",
-            "failed to run '",
-            "building kernel modules",
-        ),
-        r"Bad return status for module build on kernel: (?P<release>\S{1,80})|Bad exit status: \d+|Unable to build the (?:NVIDIA )?kernel module"
-        r"|Failed to run [`']\S{0,60}dkms build|error occurred while performing the step: \"Building kernel modules",
-        "a module that did not build ({release}); the reason is in make.log",
-        "node",
-        "Read the first error in /var/lib/dkms/<name>/<version>/build/make.log (or /var/log/nvidia-installer.log)",
-        f"{_DKMS}; {_INSTALLER}",
-        "Error! Bad return status for module build on kernel: 6.17.0-5-generic (x86_64)",
-        blames="driver",
-        confidence="medium",
-        severity="symptom",
-        explains=("installer-failed", "module-missing", "package-not-configured", *_NO_DRIVER),
-    ),
-    Rule(
-        "installer-failed",
-        "build",
-        ("installation has failed",),
-        r"ERROR: Installation has failed",
-        "an installation of the driver that failed",
-        "node",
-        "Read the first ERROR in /var/log/nvidia-installer.log",
-        _INSTALLER,
-        "ERROR: Installation has failed.  Please see the file '/var/log/nvidia-installer.log' for details.",
-        blames="driver",
-        confidence="low",
-        severity="symptom",
-    ),
-    Rule(
-        "installer-module-loaded",
-        "build",
-        ("appears to already be loaded", "appear to be running an x server"),
-        r"An NVIDIA kernel module '(?P<module>nvidia[\w-]*)' appears to already be loaded|You appear to be running an X server",
-        "an older module still loaded while the driver should be installed",
-        "node",
-        "Stop what uses the GPUs, unload the nvidia modules, and run the installer again",
-        _INSTALLER,
-        "ERROR: An NVIDIA kernel module 'nvidia-uvm' appears to already be loaded in your kernel.",
-        blames="node",
-        explains=("installer-failed",),
-    ),
-    Rule(
-        "installer-mixed",
-        "build",
-        ("different installer", "package manager"),
-        r"appears to have been installed previously using a different installer"
-        r"|driver (?:is|was) already installed [^\n]{0,80}package manager",
-        "a driver from packages where the .run installer should put one",
-        "node",
-        "Remove the packages, or install by packages only: never both on one node",
-        _INSTALLER,
-        "The NVIDIA driver appears to have been installed previously using a different installer.",
-        blames="node",
-        confidence="medium",
-        explains=("installer-failed",),
-    ),
-    # --- packages ------------------------------------------------------------------------------------------------------------
-    Rule(
-        "package-lock",
-        "packages",
-        ("could not get lock", "unable to lock", "unable to acquire", "waiting for cache lock", "waiting for process with pid"),
-        r"(?:Could not get lock|Unable to (?:lock|acquire)|Waiting for cache lock)[^\n]{0,160}?(?:process (?P<pid>\d+) \((?P<process>[^)\n]{1,40})\)|lock)"
-        r"|Waiting for process with pid (?P<second>\d+)",
-        "another package manager at work {process}",
-        "node",
-        "Wait until it has finished (unattended upgrades run at first boot), and run again",
-        "apt, dnf",
-        "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 1234 (unattended-upgr)",
-        blames="node",
-    ),
-    Rule(
-        "package-interrupted",
-        "packages",
-        ("dpkg was interrupted",),
-        r"dpkg was interrupted",
-        "an installation that was interrupted",
-        "node",
-        "Run dpkg --configure -a, and run again",
-        "apt",
-        "E: dpkg was interrupted, you must manually run 'sudo dpkg --configure -a' to correct the problem.",
-        blames="node",
-    ),
-    Rule(
-        "packages-held",
-        "packages",
-        ("held packages", "held broken", "held back", "exclude filtering", "versionlock"),
-        r"Held packages were changed|you have held broken packages|filtered out by exclude filtering|versionlock[^\n]{0,60}exclud",
-        "held packages in the way of the change",
-        "node",
-        "Lift the hold (apt-mark unhold, dnf versionlock delete), change the branch, and hold the new packages",
-        "apt, dnf",
-        "E: Held packages were changed and -y was used without --allow-change-held-packages.",
-        blames="node",
-    ),
-    Rule(
-        "packages-mixed",
-        "packages",
-        (
-            "which is also in package",
-            "unmet dependencies",
-            "but it is not going to be installed",
-            "conflicts with file from package",
-        ),
-        r"trying to overwrite '[^'\n]{1,200}', which is also in package (?P<package>[\w.+:-]*(?:nvidia|cuda)[\w.+:-]*)"
-        r"|\b[\w.+-]*(?:nvidia|cuda)[\w.+-]* : (?:Pre)?Depends: [^\n]{1,120}? but [^\n]{1,60}?(?:installed|installable)"
-        r"|conflicts with file from package (?P<rpm>[\w.+-]*(?:nvidia|cuda)[\w.+-]*)",
-        "driver packages of different repositories or branches mixed",
-        "node",
-        "Remove the packages of the other branch or repository, and install one consistent set",
-        "apt, dpkg, rpm",
-        "dpkg: error processing archive: trying to overwrite '/usr/bin/nvidia-smi', which is also in package nvidia-utils-535 535.183.01",
-        blames="node",
-        explains=("package-not-configured",),
-    ),
-    Rule(
-        "repository-signed-by",
-        "packages",
-        ("option signed-by",),
-        r"Conflicting values set for option Signed-By(?: regarding source (?P<source>\S{1,160}))?",
-        "two lists of one repository with different keys",
-        "node",
-        "Remove the older list under /etc/apt/sources.list.d (libnvidia-container.list, nvidia-docker.list), and run again",
-        "apt",
-        "E: Conflicting values set for option Signed-By regarding source https://nvidia.github.io/libnvidia-container/stable/deb/amd64/ /",
-        blames="node",
-    ),
-    Rule(
-        "repository-key",
-        "packages",
-        ("no_pubkey", "expkeysig", "gpg check failed", "public key is not installed", "is not signed", "keyexpired"),
-        r"NO_PUBKEY (?P<key>[0-9A-F]{8,40})|EXPKEYSIG (?P<expired>[0-9A-F]{8,40})|KEYEXPIRED|GPG check FAILED|public key is not installed"
-        r"|repository '(?P<repository>[^'\n]{1,200})' is not signed",
-        "a repository whose key is missing or was changed {key}{expired}",
-        "node",
-        "Install the repository's current key (cuda-keyring for NVIDIA's), and run again",
-        "apt, dnf",
-        "W: GPG error: https://example.com/cuda InRelease: The following signatures couldn't be verified because the public key is not "
-        "available: NO_PUBKEY A4B469963BF863CC",
-        blames="node",
-    ),
-    Rule(
-        "package-unknown",
-        "packages",
-        ("unable to locate package", "no match for argument", "has no installation candidate"),
-        r"(?:Unable to locate package|No match for argument:?) '?(?P<package>[\w.+:-]*(?:nvidia|cuda|docker|containerd)[\w.+:-]*)"
-        r"|Package '?(?P<second>[\w.+:-]*(?:nvidia|cuda|docker)[\w.+:-]*?)'? has no installation candidate",
-        "no package {package}{second} in the node's repositories",
-        "node",
-        "Enable the repository that has it (contrib, non-free, NVIDIA's), or choose a branch that the distribution has",
-        "apt, dnf",
-        "E: Unable to locate package nvidia-headless-575-server",
-        blames="node",
-    ),
-    Rule(
-        "package-not-configured",
-        "packages",
-        ("error processing package nvidia", "error processing package linux-headers", "error processing package linux-image"),
-        r"error processing package (?P<package>(?:nvidia|linux-(?:headers|image))[\w.+:-]*) \(--configure\)",
-        "package {package} that was not configured",
-        "node",
-        "Mend what stands before it in the log, then run dpkg --configure -a",
-        "dpkg",
-        "dpkg: error processing package nvidia-dkms-580-open (--configure):",
-        blames="node",
-        confidence="low",
-        severity="symptom",
-    ),
 )
 
-#: Words of the kernel, of builds and of installers that look like an error and are none.
+#: Words of the kernel that look like an error and are none.
 NODE_HARMLESS: tuple[Harmless, ...] = (
     Harmless(
         r"taints kernel|tainting kernel|Disabling lock debugging due to kernel taint",
@@ -968,28 +671,6 @@ NODE_HARMLESS: tuple[Harmless, ...] = (
         r"nvidia-peermem [^\n]{0,60}invalid context",
         "an application's memory was freed while it was registered for RDMA; no GPU is at fault",
         "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing",
-    ),
-    Harmless(
-        r"warning: the compiler differs from the one used to build the kernel",
-        "newer drivers only warn, and build all the same",
-        "warning: the compiler differs from the one used to build the kernel",
-    ),
-    Harmless(
-        r"ERROR \(dkms apport\): kernel package \S+ is not supported",
-        "Ubuntu's reporter says so about every kernel that it has no package for; headers are not missing",
-        "ERROR (dkms apport): kernel package linux-headers-6.8.0-60-generic is not supported",
-    ),
-    Harmless(
-        r"Unable to open 'kernel/dkms\.conf' for copying",
-        "the installer goes on without it",
-        "ERROR: Unable to open 'kernel/dkms.conf' for copying (No such file or directory)",
-        inconclusive=True,
-    ),
-    Harmless(
-        r"nvidia-drm module will not be installed|nvidia-installer was forced to guess|no Vulkan ICD loader|Unable to determine if Secure Boot"
-        r"|32-bit compatibility libraries|libglvnd",
-        "a compute node needs no graphics parts",
-        "WARNING: The nvidia-drm module will not be installed.",
     ),
     Harmless(
         r"Rate limiting GSP RPC error prints|left-over mappings in IOVAS|GPS ACPI DSM called before|RPC (?:event )?history",

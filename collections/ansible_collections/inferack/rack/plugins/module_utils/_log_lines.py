@@ -35,11 +35,12 @@ BEHIND = 3
 
 #: Words one of which is in every message that a rule knows, the frequent ones first. A test holds the rules to it.
 GATES = (
-    "nv", "error", "fail", "gpu", "cuda", "xid", "nouveau", "docker", "containe", "unable", "denied", "not found", "cannot",
-    "could not", "out of memory", "oomk", "oom-kill", "no such", "module", "headers", "model", "unauthorized", "timed out", "gateway",
-    "unavailable", "too many", "toomany", "lock ", "lock-", "held", "dpkg", "is rejected", "key", "manifest", "profile",
-    "in use", "already", "no space", "upgrade", "runtime", "chipset", "cdi", "no devices", "deadline", "rate limit", "dkms", "compiler",
-    "status ", "---+", "as a flag", "engine plan", "version tag", "os_error", "symbol", "package", "ml.so", "http/", "reset",
+    "nv", "error", "fail", "gpu", "cuda", "xid", "nouveau", "docker", "containe", "unable", "denied", "not found",
+    "cannot", "could not", "out of memory", "oomk", "oom-kill", "no such", "module", "headers", "model",
+    "unauthorized", "timed out", "gateway", "unavailable", "too many", "toomany", "lock ", "lock-", "held", "dpkg",
+    "is rejected", "key", "manifest", "profile", "in use", "already", "no space", "upgrade", "runtime", "chipset",
+    "cdi", "no devices", "deadline", "rate limit", "dkms", "compiler", "status ", "---+", "as a flag", "engine plan",
+    "version tag", "os_error", "symbol", "package", "ml.so", "http/", "reset",
 )  # fmt: skip
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ansible_collections.inferack.rack.plugins.module_utils import _container_gpu, _docker_socket, _run
-from ansible_collections.inferack.rack.plugins.module_utils._diagnose import Text
+from ansible_collections.inferack.rack.plugins.module_utils._cause import Text
 
 #: What can be collected, in the order of the stack.
 SOURCES = ("node", "kernel", "build", "packages", "smi", "services", "docker", "containers")

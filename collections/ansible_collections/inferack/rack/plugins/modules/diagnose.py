@@ -104,7 +104,8 @@ RETURN = r"""
 verdict:
   description:
     - V(cause) when a root is named; V(symptom) when what fails is named, and why is not in the texts; V(notice) when nothing
-      has to be done at once; V(none) when nothing in the texts says that something is wrong; V(unknown) when there are errors that no
+      has to be done at once; V(none) when nothing in the texts says that something is wrong; V(unknown) when there are
+      errors that no
       rule explains, or nothing to read.
   returned: always
   type: str
@@ -180,11 +181,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.inferack.rack.plugins.module_utils import _diagnose, _node_logs
+from ansible_collections.inferack.rack.plugins.module_utils import _cause, _diagnose, _node_logs
 from ansible_collections.inferack.rack.plugins.module_utils._docker_socket import DOCKER_SOCKET
 
 
-def gather(options: dict[str, Any]) -> tuple[list[_diagnose.Text], list[dict[str, str]]]:
+def gather(options: dict[str, Any]) -> tuple[list[_cause.Text], list[dict[str, str]]]:
     """The texts of the options, and what could not be read."""
     collector = _node_logs.Collector(
         docker_socket=options["docker_socket"],
@@ -193,13 +194,13 @@ def gather(options: dict[str, Any]) -> tuple[list[_diagnose.Text], list[dict[str
         since=options["since"],
         containers=options["containers"],
     )
-    texts = [_diagnose.Text(given["name"], given["text"], given["container"] or "") for given in options["texts"]]
+    texts = [_cause.Text(given["name"], given["text"], given["container"] or "") for given in options["texts"]]
     for name in options["files"]:
         text = collector.tail(Path(name))
         if text is None and not any(item["name"] == name for item in collector.skipped):
             collector.skip(name, "no such file")
         if text is not None:
-            texts.append(_diagnose.Text(name, text))
+            texts.append(_cause.Text(name, text))
     wanted = options["collect"]
     if wanted is None:
         wanted = [] if options["texts"] or options["files"] else list(_node_logs.SOURCES)
@@ -239,7 +240,7 @@ def main() -> None:
     module.exit_json(
         changed=False,
         verdict=diagnosis.verdict,
-        causes=[_diagnose.as_dict(cause) for cause in diagnosis.causes],
+        causes=[_cause.as_dict(cause) for cause in diagnosis.causes],
         texts=[asdict(reading) for reading in diagnosis.texts],
         skipped=skipped,
         msg=_diagnose.sentence(diagnosis),

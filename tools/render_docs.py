@@ -124,10 +124,10 @@ def troubleshooting() -> str:
         kind = _xid.KINDS[name]
         rows.append(_row((number, what, kind.blames, kind.severity, kind.remedy)))
     parts.append(
-        "## Xid numbers\n\nThe cause's id is `xid-` and the number; of an NVSwitch `sxid-` and the number. 144 to 150 are as grave "
-        "as their text says (`Fatal`, `Nonfatal`); 154 states what the driver wants, and its last word about a GPU counts; 43 and 45 "
-        "follow what came before them. Numbers that NVIDIA lists as unused, and newer ones, are named with low confidence. "
-        "Source: NVIDIA, “Analyzing Xid Errors with the Xid Catalog”.\n\n" + "\n".join(rows) + "\n"
+        "## Xid numbers\n\nThe cause's id is `xid-` and the number; of an NVSwitch `sxid-` and the number. 144 to 150 are as "
+        "grave as their text says (`Fatal`, `Nonfatal`); 154 states what the driver wants, and its last word about a GPU "
+        "counts; 43 and 45 follow what came before them. Numbers that NVIDIA lists as unused, and newer ones, are named with "
+        "low confidence. Source: NVIDIA, “Analyzing Xid Errors with the Xid Catalog”.\n\n" + "\n".join(rows) + "\n"
     )
     rows = [_row(("words", "why they are harmless")), "|---|---|"]
     rows += [_row((f"`{item.example}`", item.why)) for item in _diagnose.HARMLESS]

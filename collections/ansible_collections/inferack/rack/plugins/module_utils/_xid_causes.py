@@ -92,7 +92,7 @@ def _xid_cause(group: _Xids, source: str, consequence_of: str, action: str, note
         link = re.search(r"\blink\s+(-?\d+)", event.text, re.IGNORECASE)
         if re.search(r"\bfatal\b", event.text, re.IGNORECASE) and name == "nvlink":
             found = found.replace("an NVLink error", "a fatal NVLink error")
-        found += f", link {link.group(1)}" if link and int(link.group(1)) >= 0 else ""
+        found += f", link {int(link.group(1))}" if link and int(link.group(1)) >= 0 else ""
     if event.number == 154:
         wanted = event.action or "an action that the line does not name"
         found = f"Xid 154: the driver asks for {wanted}"

@@ -79,7 +79,7 @@ def cause(*causes: str, says: tuple[str, ...] = (), proof: str = "", blames: str
 DMESG: dict[str, Expect] = {
     "api_mismatch_515_510.log": cause("version-mismatch", says=("510.73.05", "515.48.07", "Reboot"), blames="driver"),
     "api_mismatch_vgpu_host_guest.log": cause("version-mismatch-guest", says=("570.148.08", "570.148.06", "a reboot does not help")),
-    "bar0_0m_egpu_loop.log": cause("pci-bar-invalid 0000:06:00.0", "<gpu-probe-failed", says=("BAR0", "0M", "pci=realloc")),
+    "bar0_0m_egpu_loop.log": cause("pci-bar-invalid 0000:06:00.0", "<gpu-probe-failed 0000:06:00.0", says=("BAR0", "0M", "pci=realloc")),
     "disagrees_symbol_version_jetson.log": cause("module-not-for-kernel", says=("Build the module anew",), blames="kernel"),
     "dkms_cc_version_ubuntu2204.log": cause("compiler-mismatch", says=("11.2.0", "11.3.0"), proof="Failed CC version check"),
     "dkms_ubuntu_apport_headers_red_herring.log": Expect(

@@ -18,7 +18,7 @@ CONFIDENCE = ("high", "medium", "low")
 #: `symptom` a consequence of something else, whatever that is.
 SEVERITIES = ("fault", "application", "notice", "symptom")
 
-#: Groups of a pattern that name what is affected, and the word for it.
+#: Groups of a pattern that name what is affected, and the word for it; `bus_b` is another `bus` of the same pattern.
 SUBJECTS = {"bus": "gpu", "model": "model", "container": "container", "image": "image"}
 
 

@@ -17,9 +17,9 @@ BUILD_RULES: tuple[Rule, ...] = (
     Rule(
         "headers-missing",
         "build",
-        ("kernel headers for", "kernel source tree", "kernel header file"),
+        ("kernel headers for", "kernel source tree", "kernel header file", "was skipped since"),
         r"Your kernel headers for kernel (?P<release>\S{1,80}?),? (?:cannot|could not) be found"
-        r"|Module build for (?:the currently running )?kernel ?(?P<skipped>\d\S{0,80})? was skipped since the kernel headers"
+        r"|Module build for (?:the currently running )?kernel ?(?P<skipped>\d\S{0,80})? was skipped since the kernel (?:headers|source)"
         r"|Unable to find the kernel source tree for the currently running kernel"
         r"|kernel header file '[^'\n]{1,200}' does not exist",
         "no headers of the running kernel{ release}{ skipped}",

@@ -310,7 +310,7 @@ CONTAINER_RULES: tuple[Rule, ...] = (
         "device-node-missing",
         "container",
         ("/dev/nvidia",),
-        r"(?:lstat|stat failed:|stat|no such device:?|open failed:|failed to stat CDI host device) ?\"?(?P<device>/dev/nvidia[\w/-]*)\"?:? "
+        r"(?:lstat|stat failed:|stat|no such device:?|open failed:|failed to stat CDI host device|stat'ing file) ?[\"'`]?(?P<device>/dev/nvidia[\w/-]*)[\"'`]?:? "
         r"?(?:no such file or directory)?",
         "no device node {device}",
         "container",
@@ -320,7 +320,7 @@ CONTAINER_RULES: tuple[Rule, ...] = (
         'error gathering device information while adding custom device "/dev/nvidia-uvm": lstat /dev/nvidia-uvm: no such file or directory',
         blames="driver",
         explains=_START,
-        needs=r"/dev/nvidia[\w/-]*\"?: no such (?:file|device)",
+        needs=r"/dev/nvidia[\w/-]*[\"'`]?: no such (?:file|device)",
     ),
     Rule(
         "toolkit-too-old",
@@ -416,6 +416,7 @@ CONTAINER_RULES: tuple[Rule, ...] = (
         'exec: "nvidia-smi": executable file not found in $PATH',
         blames="container",
         confidence="medium",
+        explains=_START,
     ),
     Rule(
         "no-gpu-in-container",
@@ -458,11 +459,12 @@ CONTAINER_RULES: tuple[Rule, ...] = (
     Rule(
         "registry-denied",
         "docker",
-        ("pull access denied", "unauthorized", "requested access to the resource", "denied: "),
+        ("pull access denied", "unauthorized", "requested access to the resource", "denied: ", "403 forbidden"),
         rf"pull access denied for {_IMAGE}"
         rf"|(?:head|get) \"?https://(?P<registry>[\w.:-]+)/v2/(?:(?P<path>[\w./-]{{1,160}}?)/manifests/\S{{1,120}}?)?\"?: (?:unauthorized|denied|no basic auth|401|403)"
         r"|unauthorized: (?:authentication required|incorrect username or password|<html>|Invalid|invalid)"
-        r"|denied: requested access to the resource is denied|denied: [^\n]{0,20}permission [^\n]{0,60}denied",
+        r"|denied: requested access to the resource is denied|denied: [^\n]{0,20}permission [^\n]{0,60}denied"
+        r"|(?:pull(?:ing)?|resolve|authorize|fetch|request to)[^\n]{0,300}?\b40[13] (?:Forbidden|Unauthorized)",
         "a registry that refuses this login, or an image that it does not show to it",
         "registry",
         "Check the image's name, and log in (docker login nvcr.io with the user $oauthtoken and an NGC key) with a key whose organisation may "
@@ -525,7 +527,7 @@ CONTAINER_RULES: tuple[Rule, ...] = (
         "registry-unreachable",
         "docker",
         ("/v2/",),
-        r"(?:Get|Head|Post) \"?https?://(?P<registry>[\w.:-]+)/v2/\S{0,200}\"?: [^\n]{0,160}?(?P<why>no such host|connection refused|i/o timeout"
+        r"(?:Get|Head|Post) \"?https?://(?P<registry>[\w.:-]+)/v2/\S{0,200}\"?: [^\n]{0,160}?(?P<why>no such host|server misbehaving|connection reset|proxyconnect|connection refused|i/o timeout"
         r"|Client\.Timeout exceeded|deadline exceeded|TLS handshake timeout|x509: [^\n]{1,80}|network is unreachable)",
         "{registry} that cannot be reached ({why})",
         "registry",

@@ -14,6 +14,8 @@ _NIM = "NVIDIA NIM for LLMs, as reported"
 _CUDA = "CUDA runtime and driver API"
 _API = "OpenAI's API reference, error codes; Groq's and NIM's answers"
 _ALL = "triton-all-models-failed"
+#: What a model that does not load leads to: the server ends, or stands there without models.
+_DOWN = (_ALL, "triton-no-models")
 #: From a fault of the configuration to the model it belongs to, which Triton names on the next line.
 _ITS_MODEL = r"(?:(?:(?!Error parsing text-format)[^\n]){0,400}?Poll failed for model directory '(?P<model>[^'\n]{1,120})')?"
 
@@ -31,7 +33,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
         "Error parsing text-format inference.ModelConfig: 12:9: Expected integer or identifier, got: $\n"
         "Poll failed for model directory 'llm': failed to read text proto from /models/llm/config.pbtxt",
         blames="engine",
-        explains=("triton-config-syntax", "triton-config-invalid", _ALL),
+        explains=("triton-config-syntax", "triton-config-invalid", *_DOWN),
     ),
     Rule(
         "triton-config-syntax",
@@ -46,7 +48,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
         "Error parsing text-format inference.ModelConfig: 83:13: Expected identifier, got: {\n"
         "Poll failed for model directory 'detector': failed to read text proto from /models/detector/config.pbtxt",
         blames="engine",
-        explains=("triton-config-invalid", _ALL),
+        explains=("triton-config-invalid", *_DOWN),
     ),
     Rule(
         "triton-stray-folder",
@@ -60,7 +62,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
         _TRITON,
         "Poll failed for model directory 'notes': Invalid model name: Could not determine backend for model 'notes' with no backend in model configuration.",
         blames="engine",
-        explains=("triton-config-invalid", _ALL),
+        explains=("triton-config-invalid", *_DOWN),
     ),
     Rule(
         "triton-backend-missing",
@@ -73,7 +75,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
         _TRITON,
         "failed to load 'detector' version 1: Invalid argument: unable to find backend library for backend 'onnxruntime', try specifying runtime on the model configuration.",
         blames="engine",
-        explains=("triton-model-failed", _ALL),
+        explains=("triton-model-failed", *_DOWN),
     ),
     Rule(
         "triton-version-missing",
@@ -86,7 +88,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
         _TRITON,
         "failed to load model 'm': at least one version must be available under the version policy of model 'm'",
         blames="engine",
-        explains=("triton-config-invalid", _ALL),
+        explains=("triton-config-invalid", *_DOWN),
     ),
     Rule(
         "triton-plan-incompatible",
@@ -100,7 +102,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
         "TensorRT",
         "The engine plan file is not compatible with this version of TensorRT, expecting library version 10.9.0 got 8.6.1, please rebuild.",
         blames="engine",
-        explains=("triton-model-failed", _ALL),
+        explains=("triton-model-failed", *_DOWN),
     ),
     Rule(
         "python-package-missing",
@@ -114,7 +116,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
         "Python",
         "failed to load 'm' version 1: Internal: ModuleNotFoundError: No module named 'torch'",
         blames="engine",
-        explains=("triton-model-failed", _ALL),
+        explains=("triton-model-failed", *_DOWN),
     ),
     Rule(
         "triton-no-models",
@@ -138,7 +140,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
         _TRITON,
         "error: creating server: Internal - failed to stat file /models",
         blames="engine",
-        explains=(_ALL,),
+        explains=_DOWN,
     ),
     Rule(
         "triton-model-unknown",
@@ -165,13 +167,13 @@ ENGINE_RULES: tuple[Rule, ...] = (
         _TRITON,
         "Poll failed for model directory 'm': unexpected directory name 'm' for model 'other', directory name must equal model name",
         blames="engine",
-        explains=(_ALL,),
+        explains=_DOWN,
     ),
     Rule(
         "triton-model-failed",
         "engine",
         ("failed to load '",),
-        r"failed to load '(?P<model>[^'\n]{1,120})' version \d+: (?P<what>[^\n]{1,160})",
+        r"failed to load '(?P<model>[^'\n]{1,120})' version \d+: (?P<what>[^\n]{1,200}?(?=\"|\s+[EWI]\d{4} \d\d:|\n|$)|[^\n]{1,160})",
         "a model that does not load ({what})",
         "model",
         "Correct the model's files as the message says",
@@ -179,7 +181,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
         "failed to load 'm' version 1: Internal: unable to open file",
         blames="engine",
         confidence="medium",
-        explains=(_ALL,),
+        explains=_DOWN,
     ),
     Rule(
         _ALL,
@@ -212,8 +214,15 @@ ENGINE_RULES: tuple[Rule, ...] = (
     Rule(
         "nim-no-profile",
         "engine",
-        ("compatible profile", "runnable profile", "selectable profile", "compatible with system", "match a profile"),
-        r"(?:Detected 0 compatible profile|no (?:compatible|runnable|currently selectable) profiles?|could not match a profile in manifest"
+        (
+            "compatible profile",
+            "runnable profile",
+            "selectable profile",
+            "compatible with system",
+            "match a profile",
+            "find a profile",
+        ),
+        r"(?:Detected 0 compatible profile|no (?:compatible|runnable|currently selectable) profiles?|Could not find a profile that is currently runnable|could not match a profile in manifest"
         r"|profiles? compatible with system[^\n]{0,40}: ?none)",
         "no profile of this NIM that fits the node's GPUs",
         "container",
@@ -260,7 +269,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
             "less than desired gpu memory",
             "failed to allocate",
         ),
-        r"CUDA out of memory|torch(?:\.cuda)?\.OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|CUDA (?:runtime )?error[^\n]{0,60}?out of memory"
+        r"CUDA out of memory|torch(?:\.cuda)?\.OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|CUDA (?:runtime )?error[^\n]{0,240}?out of memory"
         r"|No available memory for the cache blocks|Free memory on device[^\n]{0,120}less than desired GPU memory utilization"
         r"|failed to allocate (?:CUDA|GPU|device)[^\n]{0,40}memory|Cuda Runtime \(out of memory\)",
         "too little GPU memory for what is loaded",
@@ -269,7 +278,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
         f"{_CUDA}; PyTorch; vLLM",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 44.40 GiB",
         blames="application",
-        explains=("triton-model-failed", _ALL),
+        explains=("triton-model-failed", *_DOWN),
     ),
     Rule(
         "driver-too-old",
@@ -289,7 +298,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
         "RuntimeError: The NVIDIA driver on your system is too old (found version 12020).",
         blames="driver",
         confidence="medium",
-        explains=("triton-model-failed", _ALL),
+        explains=("triton-model-failed", *_DOWN),
         unless=r"pinned memory pool will not be available",
     ),
     Rule(
@@ -304,7 +313,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
         _CUDA,
         "RuntimeError: CUDA error: no kernel image is available for execution on the device",
         blames="engine",
-        explains=("triton-model-failed", _ALL),
+        explains=("triton-model-failed", *_DOWN),
     ),
     Rule(
         "cuda-ecc",
@@ -333,6 +342,21 @@ ENGINE_RULES: tuple[Rule, ...] = (
         severity="application",
     ),
     Rule(
+        "cuda-unknown-error",
+        "engine",
+        ("cuda unknown error", "cudaerrorunknown", "cuda_error_unknown"),
+        r"CUDA unknown error|cudaErrorUnknown|CUDA_ERROR_UNKNOWN",
+        "a CUDA that does not start though the driver answers",
+        "engine",
+        "Load nvidia_uvm anew and write the CDI specification anew (its device numbers change with the driver); on kernels with KASLR and "
+        "HMM set options nvidia_uvm uvm_disable_hmm=1",
+        _CUDA,
+        "CUDA initialization: CUDA unknown error - this may be due to an incorrectly set up environment",
+        blames="driver",
+        confidence="medium",
+        explains=("no-gpu-in-container",),
+    ),
+    Rule(
         "cuda-busy",
         "engine",
         ("busy or unavailable",),
@@ -357,7 +381,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
         "PyTorch; Triton's Python backend",
         "RuntimeError: DataLoader worker (pid 41) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory. insufficient shared memory (shm)",
         blames="container",
-        explains=("triton-model-failed", _ALL),
+        explains=("disk-full", "triton-model-failed", *_DOWN),
     ),
     Rule(
         "port-in-use",

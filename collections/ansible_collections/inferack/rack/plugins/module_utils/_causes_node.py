@@ -42,7 +42,6 @@ NODE_RULES: tuple[Rule, ...] = (
             "triton-model-failed",
             "package-not-configured",
         ),
-        unless=r"/dev/shm",
     ),
     Rule(
         "memory-exhausted",
@@ -79,6 +78,7 @@ NODE_RULES: tuple[Rule, ...] = (
             "key was rejected",
             "unavailable key",
             "does not trust any key",
+            "secure boot is enabled on this system",
             "sig_enforce",
             "module verification failed",
         ),
@@ -86,7 +86,8 @@ NODE_RULES: tuple[Rule, ...] = (
         r"|Lockdown: [^:\n]{1,60}: unsigned module loading is restricted"
         r"|(?:insert|load)[^\n]{0,40}nvidia[^\n]{0,120}?(?:Required key not available|Key was rejected by service)"
         r"|nvidia[\w-]*(?:\.ko\S*)?: module verification failed: [^\n]{0,60}rejected"
-        r"|kernel does not trust any key which is capable of verifying the module signature",
+        r"|kernel does not trust any key which is capable of verifying the module signature"
+        r"|Secure boot is enabled on this system[^\n]{0,60}it was not signed by a key",
         "a kernel that refuses the module for its signature (Secure Boot)",
         "node",
         "Enrol the key that signed the module (mokutil --import, then reboot), install the distribution's signed modules, or switch "
@@ -478,7 +479,7 @@ NODE_RULES: tuple[Rule, ...] = (
         "kernel",
         ("probe routine failed", "none of the nvidia", "failed with error"),
         rf"The NVIDIA probe routine failed for (?P<count>\d+) device|None of the NVIDIA (?:graphics adapters|devices) were initialized"
-        rf"|nvidia(?: {_BUS})?: probe (?:of (?P<second>\S{{7,16}}) )?(?:with driver nvidia )?failed with error",
+        rf"|nvidia(?: {_BUS})?: probe (?:of (?P<bus_b>\S{{7,16}}) )?(?:with driver nvidia )?failed with error",
         "a GPU that the driver found and could not take",
         "node",
         "Read the NVRM lines before it for the reason",
@@ -492,8 +493,8 @@ NODE_RULES: tuple[Rule, ...] = (
     Rule(
         "no-gpu-found",
         "kernel",
-        ("no nvidia gpu found", "graphics adapter probed", "graphics adapter found"),
-        r"No NVIDIA GPU found|No NVIDIA graphics adapter (?:probed|found)",
+        ("no nvidia gpu found", "graphics adapter probed", "graphics adapter found", "no nvidia devices probed"),
+        r"No NVIDIA GPU found|No NVIDIA graphics adapter (?:probed|found)|No NVIDIA devices probed",
         "no GPU that the driver could take",
         "node",
         "Look with lspci -nnk -d 10de: whether the node has GPUs and which driver holds them",
@@ -560,8 +561,9 @@ NODE_RULES: tuple[Rule, ...] = (
     Rule(
         "smi-reset-refused",
         "nvidia-smi",
-        ("could not be reset", "in use by another client"),
-        r"could not be reset:[^\n]{0,200}?GPU (?P<bus>[0-9A-Fa-f:.]{7,16}\d): (?P<why>In use by [^\n]{1,40}?client|[^\n]{1,40})",
+        ("could not be reset", "in use by another client", "is being used by one or more", "unable to reset this gpu"),
+        r"could not be reset:[^\n]{0,200}?GPU (?P<bus>[0-9A-Fa-f:.]{7,16}\d): (?P<why>In use by [^\n]{1,40}?client|[^\n]{1,40})"
+        r"|GPU (?P<bus_b>[0-9A-Fa-f:.]{7,16}\d) is being used by one or more other processes|Unable to reset this GPU because it's being used",
         "a GPU that is in use and cannot be reset",
         "gpu",
         "End the processes that use the GPU and turn persistence mode off (nvidia-smi -pm 0), then reset it",

@@ -84,7 +84,7 @@ _TELLING = re.compile(r"nvidia|nvrm|nvlink|taint|pkcs|warning|compiler|vgaarb|in
 _OURS = re.compile(r"NVRM|nvidia|nouveau|nvlink|\bgsp\b|\bgpu\b|cuda", re.IGNORECASE)
 _KERNEL = re.compile(
     r"^\s*(?:<\d+>)?\[\s*\d+\.\d+\]|^\s*\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4}\]"
-    r"|^[^\n]{0,60}(?:^|\s)kernel: (?:\[|\w[\w-]*:)|\bNVRM: |^[^\n]{0,60} systemd\[1\]: |\bmodprobe: ",
+    r"|^[^\n]{0,60}(?:^|\s)kernel: (?:\[|\w[\w-]*:)|\bNVRM: |\bS?Xid \(|^[^\n]{0,60} systemd\[1\]: |\bmodprobe: ",
     re.MULTILINE,
 )
 _SMI_MARK = re.compile(r"<nvidia_smi_log|=NVSMI LOG=|\| NVIDIA-SMI |UUID: GPU-|pci\.bus_id")
@@ -96,7 +96,7 @@ _DOCKER = re.compile(
     r"response from daemon|\bdockerd\b|\bOCI runtime\b|nvidia-container-cli|^(?:INFO|WARN|ERRO)\[\d{4}\]|docker: ", re.MULTILINE
 )
 _ENGINE = re.compile(
-    r"^[IWEF]\d{4} \d\d:\d\d:\d\d|\[libprotobuf|\btritonserver\b|\bvllm\b|\bnimlib\b|\"level\": ?\"", re.MULTILINE
+    r"^[IWEF]\d{4} \d\d:\d\d:\d\d|\[libprotobuf|^(?:INFO|ERROR|WARNING) \d\d-\d\d \d\d:|\bnimlib\b|\"level\": ?\"", re.MULTILINE
 )
 _BUILD = re.compile(
     r"\bdkms\b|\bDKMS\b|nvidia-installer|Kernel source path|CC sanity check|\bmake\[\d\]|\bdpkg: ", re.MULTILINE
@@ -156,12 +156,12 @@ def _evidence(match: re.Match[str], joined: Joined) -> tuple[list[str], int]:
 def _affects(rule: Rule, groups: dict[str, str | None], text: Text, lines: Sequence[str]) -> list[dict[str, str]]:
     """What a match affects: what its groups name, else the rule's own word."""
     named = []
-    for group, kind in SUBJECTS.items():
-        value = groups.get(group) or (groups.get("second") if group == "bus" and rule.affects == "gpu" else None)
-        if not value:
-            continue
-        name = (_xid.bus_id(value) or value) if kind == "gpu" else value
-        named.append({"kind": kind, "name": name})
+    for group, value in groups.items():
+        kind = SUBJECTS.get(group.partition("_")[0])
+        if kind and value:
+            named.append({"kind": kind, "name": (_xid.bus_id(value) or value) if kind == "gpu" else value})
+    if groups.get("registry") and groups.get("path"):
+        named.append({"kind": "image", "name": f"{groups['registry']}/{groups['path']}"})
     if rule.affects in ("container", "engine"):
         service = next((found.group("name") for line in lines for found in [_SERVICE.search(line)] if found), text.container)
         if service:

@@ -26,7 +26,7 @@ class Kind:
     """What Xids of one kind have in common.
 
     blames: `application` (the GPU is healthy), `hardware`, `driver`, `software` (application or driver), `nvlink`,
-    `information`. severity: `fault`, `application` or `notice`. order: place among Xids of one GPU, the root first.
+    `information`, `unknown`. severity: `fault`, `application` or `notice`. order: place among Xids of one GPU, the root first.
     """
 
     blames: str
@@ -90,9 +90,12 @@ KINDS: dict[str, Kind] = {
     "vm": Kind(DRIVER, "fault", "Restart the virtual machine", 7),
     "action": Kind(INFORMATION, "fault", "Do what the driver asks for", 7),
     "information": Kind(INFORMATION, "notice", "Nothing: it informs", 14),
-    "reserved": Kind(SOFTWARE, "fault", "Report the line to NVIDIA: this code should not occur any more", 8),
+    "reserved": Kind("unknown", "fault", "Report the line to NVIDIA: this code should not occur any more", 8),
     "unknown": Kind(
-        SOFTWARE, "fault", "Look the number up in NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors) for this driver", 8
+        "unknown",
+        "fault",
+        "Look the number up in NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors) for this driver",
+        8,
     ),
 }
 

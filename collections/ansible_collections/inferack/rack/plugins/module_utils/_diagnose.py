@@ -221,6 +221,7 @@ def explains() -> dict[str, frozenset[str]]:
     for number, (kind, _what) in _xid.CATALOGUE.items():
         if kind in _XID_EXPLAINS:
             table[f"xid-{number}"] = frozenset(_XID_EXPLAINS[kind])
+    table["gpu-dead"] = frozenset({"gpu-count"})
     return table
 
 

@@ -42,7 +42,7 @@ SMI_CAUSES: tuple[SmiCause, ...] = (
         "gpu-fabric",
         "gpu.state",
         r"fabric",
-        r"<(?:state|status|summary)>[^<]+<|nhealthy>True|^\s+(?:State|Status|Summary|Route Unhealthy)\s+: [^N]",
+        r"<(?:state|status|summary)>(?!N/A)[^<]+<|nhealthy>True|^\s+(?:State|Status|Summary)\s+: (?!N/A)|Unhealthy\s+: True",
         "the GPU's NVLink fabric is not up, or unhealthy, whatever the other counters say",
         "driver",
     ),
@@ -108,7 +108,7 @@ def _smi_lines(text: str, name: str, wanted: str, most: int) -> tuple[list[str],
             inside = other == bus
             if inside and not heading[0]:
                 heading = (number, line.strip()[:WIDTH])
-        if inside and pattern.search(line) and not re.search(r"\bN/A\b|Not Active", line):
+        if inside and pattern.search(line):
             found.append((number, line.strip()[:WIDTH]))
             if len(found) == most:
                 break

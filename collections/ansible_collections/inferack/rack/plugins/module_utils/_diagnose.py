@@ -44,6 +44,8 @@ from ansible_collections.inferack.rack.plugins.module_utils._log_lines import Jo
 RULES: tuple[Rule, ...] = (*NODE_RULES, *BUILD_RULES, *CONTAINER_RULES, *ENGINE_RULES)
 HARMLESS: tuple[Harmless, ...] = (*NODE_HARMLESS, *BUILD_HARMLESS, *CONTAINER_HARMLESS, *ENGINE_HARMLESS)
 
+_HARMLESS = [(re.compile(item.pattern, re.IGNORECASE), item) for item in HARMLESS]
+
 #: How many places of an anchor are tried, how many in vain, and how far in front of one a pattern may begin, in characters.
 #: They bound what one rule can cost.
 MOST_PLACES, MOST_MISSES, BEFORE = 200, 50, 400
@@ -291,7 +293,7 @@ def _unexplained(lines: Sequence[Line], causes: Sequence[Cause], kernel: bool) -
         if not wrong and not _TELLING.search(message):
             continue
         shown = line.raw.strip()[:WIDTH]
-        known = next((item for item in HARMLESS if re.search(item.pattern, message, re.IGNORECASE)), None)
+        known = next((item for pattern, item in _HARMLESS if pattern.search(message)), None)
         if known:
             inconclusive = inconclusive or known.inconclusive
             if len(harmless) < EVIDENCE and all(item["why"] != known.why for item in harmless):
@@ -308,7 +310,7 @@ def read(text: Text) -> tuple[Reading, list[Cause]]:
         return Reading(text.name, "empty", UNKNOWN), []
     # reading costs more than looking; a log of megabytes without nvidia-smi's marks is none of its output
     smi = _smi_reading.read(body) if len(body) < 400_000 or _SMI_MARK.search(body) else _smi_reading.Reading()
-    topology = _smi_topology.read(body) if smi.form == "none" and "GPU0" in body else None
+    topology = _smi_topology.read(body) if smi.form == "none" and "GPU0" in body and "Affinity" in body else None
     xids = _xid_causes.XidCollector()
     lines = _log_lines.relevant(body, xids.line)
     joined = _log_lines.join(lines)

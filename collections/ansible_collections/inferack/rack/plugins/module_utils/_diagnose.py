@@ -50,6 +50,12 @@ _HARMLESS = [(re.compile(item.pattern, re.IGNORECASE), item) for item in HARMLES
 #: They bound what one rule can cost.
 MOST_PLACES, MOST_MISSES, BEFORE = 200, 50, 400
 
+#: How many messages of one rule that say the same are looked at; more are counted.
+ALIKE = 5
+
+#: How many causes are related to each other; more than a node ever has, fewer than a hostile text could make.
+MOST_CAUSES = 500
+
 #: How many lines are searched for errors that no rule explains, and how much of each.
 MOST_SUSPECTS, SUSPECT = 2000, 600
 
@@ -184,30 +190,42 @@ def rule_causes(rules: Sequence[Rule], joined: Joined, text: Text) -> list[Cause
             continue
         if rule.unless and re.search(rule.unless, joined.text, re.IGNORECASE):
             continue
+        made: dict[tuple[str | None, ...], Cause] = {}
+        counts: dict[tuple[str | None, ...], int] = {}
         for match in matches:
             groups = match.groupdict()
+            said = tuple(groups.values())
+            counts[said] = counts.get(said, 0) + 1
+            if counts[said] > ALIKE:
+                continue
             lines, number = _evidence(match, joined)
-            found.append(
-                Cause(
-                    id=rule.id,
-                    found=fill(rule.found, groups),
-                    remedy=fill(rule.remedy, groups),
-                    confidence=rule.confidence,
-                    severity=rule.severity,
-                    blames=rule.blames,
-                    affects=_affects(rule, groups, text, lines),
-                    evidence=lines,
-                    source=text.name,
-                    line=number,
-                )
+            if said in made:
+                evidence = list(dict.fromkeys([*made[said].evidence, *lines]))[:EVIDENCE]
+                same = _affects(rule, groups, text, lines) == made[said].affects
+                said = said if same else (*said, str(number))  # alike, but of another container
+                if same:
+                    made[said] = replace(made[said], evidence=evidence)
+                    continue
+            made[said] = Cause(
+                id=rule.id,
+                found=fill(rule.found, groups),
+                remedy=fill(rule.remedy, groups),
+                confidence=rule.confidence,
+                severity=rule.severity,
+                blames=rule.blames,
+                affects=_affects(rule, groups, text, lines),
+                evidence=lines,
+                source=text.name,
+                line=number,
             )
+        found += [replace(cause, count=counts.get(said, 1)) for said, cause in made.items()]
     return found
 
 
 #: Rules' causes that an Xid of these kinds explains on the same GPU.
 _XID_EXPLAINS: dict[str, tuple[str, ...]] = {
     "bus": ("gpu-off-bus", "smi-gpu-lost", "gpu-dead", "gsp-stuck", "gsp-boot-failed", "gsp-init-failed", "gpu-init-failed",
-            "gpu-probe-failed", "no-gpu-found", "smi-no-devices", "cuda-busy", "gpu-needs-reset"),
+            "gpu-probe-failed", "no-gpu-found", "smi-no-devices", "cuda-busy", "gpu-needs-reset", "gpu-count"),
     "firmware": ("gsp-stuck", "gsp-boot-failed", "gsp-init-failed", "gpu-init-failed", "gpu-probe-failed", "no-gpu-found",
                  "smi-no-devices", "gpu-needs-reset", "cuda-busy", "smi-gpu-lost", "gpu-dead"),
     "memory": ("cuda-ecc",),
@@ -345,7 +363,8 @@ def diagnose(texts: Sequence[Text]) -> Diagnosis:
         reading, found = read(text)
         readings.append(reading)
         causes += found
-    ranked = rank(relate(merge(causes)), [text.name for text in texts])
+    names = [text.name for text in texts]
+    ranked = rank(relate(rank(merge(causes), names)[:MOST_CAUSES]), names)
     verdict = verdict_of(ranked)
     if not ranked and (not readings or any(reading.verdict == UNKNOWN and reading.form != "empty" for reading in readings)):
         verdict = UNKNOWN

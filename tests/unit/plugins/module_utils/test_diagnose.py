@@ -199,6 +199,14 @@ def test_a_fault_of_one_gpu_does_not_explain_another_ones() -> None:
     assert {cause.id: cause.consequence_of for cause in found.causes} == {"gpu-off-bus": "", "gpu-init-failed": ""}
 
 
+def test_each_gpu_of_several_that_are_lost() -> None:
+    line = "Unable to determine the device handle for GPU{}: 0000:{}:00.0: Unknown Error\n"
+    found = diagnose(line.format(0, "18") + line.format(3, "5E") + "No devices were found\n")
+    assert [cause.affects[0]["name"] for cause in found.causes] == ["0000:18:00.0", "0000:5e:00.0", ""]
+    assert [cause.found for cause in found.causes[:2]] == ["a GPU that does not answer (Unknown Error)"] * 2
+    assert found.causes[2].consequence_of == "smi-gpu-lost"
+
+
 def test_symptoms_alone_are_no_cause() -> None:
     found = diagnose(
         "ERROR: Unable to load the kernel module 'nvidia.ko', or if another driver, such as nouveau, is present\nERROR: Installation has failed."

@@ -344,8 +344,8 @@ ENGINE_RULES: tuple[Rule, ...] = (
     Rule(
         "cuda-unknown-error",
         "engine",
-        ("cuda unknown error", "cudaerrorunknown", "cuda_error_unknown"),
-        r"CUDA unknown error|cudaErrorUnknown|CUDA_ERROR_UNKNOWN",
+        ("cuda unknown error", "cuda error: unknown error", "cudaerrorunknown", "cuda_error_unknown"),
+        r"CUDA unknown error|cuda error: unknown error|cudaErrorUnknown|CUDA_ERROR_UNKNOWN",
         "a CUDA that does not start though the driver answers",
         "engine",
         "Load nvidia_uvm anew and write the CDI specification anew (its device numbers change with the driver); on kernels with KASLR and "
@@ -354,7 +354,7 @@ ENGINE_RULES: tuple[Rule, ...] = (
         "CUDA initialization: CUDA unknown error - this may be due to an incorrectly set up environment",
         blames="driver",
         confidence="medium",
-        explains=("no-gpu-in-container",),
+        explains=("no-gpu-in-container", "container-start-failed"),
     ),
     Rule(
         "cuda-busy",

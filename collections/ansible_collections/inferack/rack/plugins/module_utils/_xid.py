@@ -201,6 +201,8 @@ EXPLAINS: dict[int, frozenset[int] | None] = {
     79: None,
     167: None,
     48: frozenset({43, 45, 63, 64, 92, 94, 95, 154, 156, 171, 172}),
+    94: frozenset({43, 45, 63, 154, 156}),
+    95: frozenset({43, 45, 63, 94, 154, 156}),
     140: frozenset({43, 45, 48, 94, 95, 154}),
     171: frozenset({43, 45, 94, 95, 154}),
     172: frozenset({43, 45, 94, 95, 154}),

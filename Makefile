@@ -8,7 +8,10 @@ export PATH := $(BIN):$(PATH)
 export BENCH ?= 0
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 
-.PHONY: help setup venv bench rack test lint unit clean
+.PHONY: help setup venv bench rack test lint unit corpus clean
+
+# Real outputs and logs with a MANIFEST.tsv, for `make corpus`.
+CASES ?= ../shared/cases
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +44,9 @@ lint: venv ## style and types only
 
 unit: venv ## tests that need no node
 	@tests/run unit
+
+corpus: venv ## read a folder of outputs and logs with a MANIFEST.tsv (CASES=DIR): one JSON line a file, then a summary
+	@$(BIN)/python tests/corpus/read_cases.py "$(CASES)"
 
 clean: ## remove what the commands above made
 	@[ ! -x tests/bench/bench ] || tests/bench/bench clean

@@ -13,6 +13,7 @@ from ansible_collections.inferack.rack.plugins.doc_fragments.attributes import M
 from ansible_collections.inferack.rack.plugins.modules import (
     container_gpu,
     daemon_json,
+    diagnose,
     dkms,
     engine_image,
     engine_port,
@@ -21,7 +22,7 @@ from ansible_collections.inferack.rack.plugins.modules import (
     nvidia_smi,
 )
 
-MODULES = [container_gpu, daemon_json, dkms, engine_image, engine_port, inference_endpoint, node_info, nvidia_smi]
+MODULES = [container_gpu, daemon_json, diagnose, dkms, engine_image, engine_port, inference_endpoint, node_info, nvidia_smi]
 
 
 class Stop(Exception):

@@ -24,9 +24,10 @@ print(json.dumps([response.getcode(), response.read().decode(), dict(response.he
 
 
 @functools.cache  # each look starts ansible
-def variable(host: Host, name: str) -> Any:
-    """A variable of the inventory, as Ansible resolves it for this host."""
-    return host.ansible("ansible.builtin.debug", f"var={name}", check=False)[name]
+def variable(host: Host, name: str, default: Any = None) -> Any:
+    """A variable of the inventory, as Ansible resolves it for this host; `default` where the inventory is silent."""
+    value = host.ansible("ansible.builtin.debug", f"var={name}", check=False)[name]
+    return default if value == "VARIABLE IS NOT DEFINED!" else value
 
 
 def ask(host: Host, url: str, body: Any = None, **headers: str) -> tuple[int, str, dict[str, str]]:

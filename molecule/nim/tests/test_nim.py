@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from rack_node import ask, assert_it_gets_every_gpu, variable
 from testinfra.host import Host
 
 MODEL = "meta/llama-3.1-8b-instruct"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def engine_beside(host: Host) -> Iterator[None]:
+    """Every node is tested with this engine; a node whose engine is Triton does not keep it."""
+    yield
+    if host.ansible.get_variables().get("inferack_engine", "triton") != "nim":
+        with host.sudo():
+            host.check_output("docker rm --force nim")
+
+
 def get(host: Host, path: str, body: dict[str, Any] | None = None) -> tuple[int, str]:
     """Status and text of a request to the service, from the node itself."""
-    return ask(host, f"http://127.0.0.1:{variable(host, 'nim_port')}{path}", body)[:2]
+    return ask(host, f"http://127.0.0.1:{variable(host, 'nim_port', 8000)}{path}", body)[:2]
 
 
 def chat(host: Host, **fields: Any) -> tuple[int, str]:

@@ -26,8 +26,8 @@ print(json.dumps([response.getcode(), response.read().decode(), dict(response.he
 @functools.cache  # each look starts ansible
 def variable(host: Host, name: str, default: Any = None) -> Any:
     """A variable of the inventory, as Ansible resolves it for this host; `default` where the inventory is silent."""
-    value = host.ansible("ansible.builtin.debug", f"var={name}", check=False)[name]
-    return default if value == "VARIABLE IS NOT DEFINED!" else value
+    expression = name if default is None else f"{name}|default({json.dumps(default)})"
+    return host.ansible("ansible.builtin.debug", f"var={expression}", check=False)[expression]
 
 
 def ask(host: Host, url: str, body: Any = None, **headers: str) -> tuple[int, str, dict[str, str]]:

@@ -61,6 +61,13 @@ def assert_it_gets_every_gpu(host: Host, container: str) -> None:
     assert own
 
 
+def remove_engine_beside(host: Host, engine: str) -> None:
+    """Every node is tested with each engine; one whose inventory names another engine does not keep this one."""
+    if host.ansible.get_variables().get("inferack_engine", "triton") != engine:
+        with host.sudo():
+            host.check_output("docker rm --force %s", engine)
+
+
 def reboot(host: Host) -> None:
     """Reboot the node and wait until its services are up."""
 

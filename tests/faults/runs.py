@@ -35,17 +35,17 @@ class Run:
     report: dict
     recap: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    @classmethod
-    def of_report(cls) -> Run:
-        """The last run as far as its report tells."""
-        return cls(0, "", json.loads(REPORT.read_text()) if REPORT.exists() else {})
-
     def node(self, name: str) -> dict:
         return next(node for node in self.report["nodes"] if node["name"] == name)
 
     def failing(self, name: str) -> set[str]:
         """Ids of the node's failing checks in the report."""
         return {check["id"] for check in self.report["checks"] if check["node"] == name and check["status"] == "fail"}
+
+
+def last_report() -> dict:
+    """The report of the last run; empty where there is none."""
+    return json.loads(REPORT.read_text()) if REPORT.exists() else {}
 
 
 def playbook(name: str, *arguments: str) -> Run:
@@ -58,8 +58,7 @@ def playbook(name: str, *arguments: str) -> Run:
         match["host"]: {key: int(match[key]) for key in ("ok", "changed", "unreachable", "failed")}
         for match in RECAP.finditer(done.stdout)
     }
-    report = json.loads(REPORT.read_text()) if REPORT.exists() else {}
-    return Run(done.returncode, done.stdout, report, recap)
+    return Run(done.returncode, done.stdout, last_report(), recap)
 
 
 def bench(*arguments: str) -> str:

@@ -12,7 +12,7 @@ import threading
 import time
 
 import pytest
-from runs import BENCH, INVENTORY, REPORT, ROOT, Run, bench, fault, on, playbook
+from runs import BENCH, INVENTORY, REPORT, ROOT, bench, fault, last_report, on, playbook
 
 DEBIAN, UBUNTU, OPENEULER = "debian-12", "ubuntu-24.04", "openeuler-24.03"
 DAEMON_JSON = "/etc/docker/daemon.json"
@@ -45,7 +45,7 @@ def assert_accepted(run, *names: str) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def accepted_rack() -> None:
     """Every node accepted: what a bad day begins with. A rack that was left so is not run again."""
-    if not Run.of_report().report.get("accepted"):
+    if not last_report().get("accepted"):
         assert_accepted(playbook("site.yml"), DEBIAN, UBUNTU, OPENEULER)
 
 
@@ -164,7 +164,7 @@ def test_no_headers_on_a_fresh_node_and_a_node_that_dies_half_way() -> None:
     bench("repair", OPENEULER, "unreachable")
     output = "".join(lines)
     assert died.is_set(), output[-6000:]
-    report = json.loads(REPORT.read_text())
+    report = last_report()
     failing = {(check["node"], check["id"]) for check in report["checks"] if check["status"] == "fail"}
     assert (OPENEULER, "node.reachable") in failing, output[-6000:]
     assert (UBUNTU, "driver.headers") in failing, output[-6000:]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from rack_node import ask, assert_it_gets_every_gpu, variable
+from rack_node import ask, assert_it_gets_every_gpu, remove_engine_beside, variable
 from testinfra.host import Host
 
 MODEL = "meta/llama-3.1-8b-instruct"
@@ -15,11 +15,8 @@ MODEL = "meta/llama-3.1-8b-instruct"
 
 @pytest.fixture(scope="module", autouse=True)
 def engine_beside(host: Host) -> Iterator[None]:
-    """Every node is tested with this engine; a node whose engine is Triton does not keep it."""
     yield
-    if host.ansible.get_variables().get("inferack_engine", "triton") != "nim":
-        with host.sudo():
-            host.check_output("docker rm --force nim")
+    remove_engine_beside(host, "nim")
 
 
 def get(host: Host, path: str, body: dict[str, Any] | None = None) -> tuple[int, str]:

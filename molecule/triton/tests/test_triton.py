@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from rack_node import ask, assert_it_gets_every_gpu, inspect, variable
+from rack_node import ask, assert_it_gets_every_gpu, inspect, remove_engine_beside, variable
 from testinfra.host import Host
 
 REPOSITORY = "/var/lib/triton/models"
@@ -18,11 +18,8 @@ ANSWER = "text_model: three two one"
 
 @pytest.fixture(scope="module", autouse=True)
 def engine_beside(host: Host) -> Iterator[None]:
-    """Every node is tested with this engine; a node whose engine is NIM does not keep it."""
     yield
-    if host.ansible.get_variables().get("inferack_engine", "triton") != "triton":
-        with host.sudo():
-            host.check_output("docker rm --force triton")
+    remove_engine_beside(host, "triton")
 
 
 def get(host: Host, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:

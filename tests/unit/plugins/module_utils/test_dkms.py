@@ -8,6 +8,7 @@ import pytest
 
 from ansible_collections.inferack.rack.plugins.module_utils import _dkms
 from ansible_collections.inferack.rack.plugins.module_utils._dkms_status import Row
+from ansible_collections.inferack.rack.plugins.module_utils._version_order import version_key
 
 K = "6.1.0-42-amd64"
 
@@ -52,7 +53,7 @@ def test_folders_of_the_framework() -> None:
     ],
 )
 def test_versions_are_ordered_by_their_numbers(versions: list[str], newest: str) -> None:
-    assert max(versions, key=_dkms.version_key) == newest
+    assert max(versions, key=version_key) == newest
 
 
 def test_newest_version(tmp_path: Path) -> None:

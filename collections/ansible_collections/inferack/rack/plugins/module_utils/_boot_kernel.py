@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ansible_collections.inferack.rack.plugins.module_utils._version_order import version_key
+
 #: A kernel's file, in /boot and on GRUB's `linux` lines; the release stands behind it.
 IMAGE = re.compile(r"(?:^|/)(?:vmlinuz|vmlinux|Image)-([\w.+~-]+)$")
 
@@ -29,11 +31,6 @@ def image_release(path: str) -> str | None:
     """The release in a kernel's file name, `/boot/vmlinuz-6.1.0-42-amd64` → `6.1.0-42-amd64`."""
     match = IMAGE.search(path)
     return match.group(1) if match else None
-
-
-def version_key(release: str) -> tuple[tuple[int, str], ...]:
-    """Orders releases as GRUB does: numbers as numbers."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|[a-z]+", release.lower()))
 
 
 def parse_grub_config(text: str) -> list[Entry]:

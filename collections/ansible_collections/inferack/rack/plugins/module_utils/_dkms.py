@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ansible_collections.inferack.rack.plugins.module_utils import _kernel_module
 from ansible_collections.inferack.rack.plugins.module_utils._dkms_status import Row
+from ansible_collections.inferack.rack.plugins.module_utils._version_order import version_key
 
 ABSENT, BUILT, INSTALLED = "absent", "built", "installed"
 
@@ -64,11 +65,6 @@ def configured_trees(texts: Iterable[str], default: Trees | None = None) -> Tree
         Path(found.get("source_tree", base.sources)),
         Path(found.get("install_tree", base.modules)),
     )
-
-
-def version_key(text: str) -> tuple[tuple[int, str], ...]:
-    """Orders versions as people do: numbers as numbers, words between them as words."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|[a-z]+", text.lower()))
 
 
 def newest_version(name: str, rows: Sequence[Row], trees: Trees) -> str | None:
